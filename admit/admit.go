@@ -99,6 +99,14 @@ const (
 // is left above the last is for answers and for what is never refused.
 var memoryShut = [numRanks - 1]float64{0.80, 0.84, 0.88, 0.91, 0.94, 0.97}
 
+// What one consumer of memory may have: a part of the memory limit, so that several of them
+// fit beside the state and the garbage, and what they have is resident, so that ranks are shut
+// before all of them are full. But as much as a few requests need.
+const (
+	memoryPart = 8
+	leastBound = 8 << 20 // bytes
+)
+
 // Limits say how a controller behaves. Zero means the default. All can be
 // changed while running.
 type Limits struct {
@@ -151,6 +159,7 @@ type Controller struct {
 	shares   shutShares             // the same, for those who had more than their share of it
 	order    observedOrder
 	memory   atomic.Int32 // ranks below this one are shut for want of memory
+	ceiling  atomic.Int64 // the memory limit, in bytes; 0: none
 	mode     atomic.Uint32
 }
 
@@ -200,6 +209,17 @@ func (c *Controller) SetMemory(used, limit int64) {
 		rank++
 	}
 	c.memory.Store(int32(rank))
+	c.ceiling.Store(limit)
+}
+
+// Bound is how many bytes something may have that takes memory beside the state, such as a
+// [Room], where most is enough on a large machine: no more than an eighth of the memory limit
+// that [Controller.SetMemory] said last, or 8 MiB.
+func (c *Controller) Bound(most int64) int64 {
+	if limit := c.ceiling.Load(); limit > 0 {
+		return min(most, max(limit/memoryPart, leastBound))
+	}
+	return most
 }
 
 // Applied says that committed commands were applied on this member, for whose turn they

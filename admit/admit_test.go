@@ -716,3 +716,26 @@ func TestG40_WhatIsKeptIsRefusedForMemoryOnly(t *testing.T) {
 		t.Errorf("without a controller: %v", err)
 	}
 }
+
+// What takes memory beside the state has no more than a part of the memory limit of the
+// moment, and a little in any case.
+func TestG39_BoundsFollowTheMemoryLimit(t *testing.T) {
+	c := newController(t, Limits{})
+	for _, tt := range []struct{ limit, most, want int64 }{
+		{0, 1 << 40, 1 << 40}, // before anybody has said one
+		{1 << 30, 256 << 20, 128 << 20},
+		{1 << 30, 64 << 20, 64 << 20},
+		{64 << 20, 256 << 20, 8 << 20},
+		{1 << 20, 256 << 20, 8 << 20},
+		{1 << 20, 100, 100},
+		{8 << 30, 256 << 20, 256 << 20},
+	} {
+		c.SetMemory(0, tt.limit)
+		if got := c.Bound(tt.most); got != tt.want {
+			t.Errorf("%d bytes at most, of %d: %d, want %d", tt.most, tt.limit, got, tt.want)
+		}
+	}
+	if got := (Clocked{}).Bound(7); got != 7 {
+		t.Errorf("without a controller: %d", got)
+	}
+}

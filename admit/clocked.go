@@ -24,6 +24,14 @@ func (c Clocked) Applied(waited time.Duration) {
 	}
 }
 
+// Bound is [Controller.Bound].
+func (c Clocked) Bound(most int64) int64 {
+	if c.Controller == nil {
+		return most
+	}
+	return c.Controller.Bound(most)
+}
+
 // Busy reports whether work is under way in any lane.
 func (c Clocked) Busy() bool {
 	for l := range c.lanes {

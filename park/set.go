@@ -73,6 +73,9 @@ func (s *Set) SetLimits(l Limits) {
 	s.limits.Store(&l)
 }
 
+// Limits returns the limits as they are.
+func (s *Set) Limits() Limits { return *s.limits.Load() }
+
 // memoryFull reports whether a connection is cut off that asked for more and has
 // n bytes in one of its two places now, its incomplete frame or its queue. Beyond
 // MaxHeldBytes that is so for whoever has more there than a share, so that nobody

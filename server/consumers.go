@@ -13,46 +13,45 @@ import (
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
-	"github.com/incumbent-dev/incumbent/park"
-	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // consumer is what takes memory beside the state itself, and has a bound in bytes.
 type consumer struct {
 	name    string
-	bound   int64
+	bound   int64  // now: most of them may have a part of the memory limit
 	setting string // that changes the bound; "": none does
 	used    func() int64
 }
 
 // consumers are all of them.
 func (s *Server) consumers() []consumer {
+	of := s.admission.Bound
 	out := []consumer{
 		{"watch history", s.cfg.HistoryBytes, "--history-bytes", func() int64 { return s.engine.Hub().Stats().HistoryBytes }},
 		{"log in memory", s.cfg.SnapshotBytes + node.MaxTailBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
 		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
 		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
-		{"unread and unsent of connections", park.DefaultMaxHeldBytes, "", func() int64 { return s.park.Stats().HeldBytes }},
-		{"results of shared reads", watch.DefaultQueryBytes, "", s.engine.Queries().Bytes},
+		{"unread and unsent of connections", s.park.Limits().MaxHeldBytes, "--memory-limit", func() int64 { return s.park.Stats().HeldBytes }},
+		{"results of shared reads", s.engine.Hub().Limits().QueryBytes, "--memory-limit", s.engine.Queries().Bytes},
 		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
-		{"incomplete bodies of calls", native.MaxBodiesBytes, "", s.door.BodyBytes},
-		{"answers to calls that are not read", native.MaxUnsentBytes, "", s.door.UnsentBytes},
-		{"frames waiting for their turn", native.MaxWaitingBytes, "", s.door.WaitingBytes},
+		{"incomplete bodies of calls", of(native.MaxBodiesBytes), "--memory-limit", s.door.BodyBytes},
+		{"answers to calls that are not read", of(native.MaxUnsentBytes), "--memory-limit", s.door.UnsentBytes},
+		{"frames waiting for their turn", of(native.MaxWaitingBytes), "--memory-limit", s.door.WaitingBytes},
 		{"refused calls held back", admit.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
 	if s.juju != nil {
-		out = append(out, consumer{"calls of Juju's agents that wait", juju.MaxWaitingBytes, "", s.juju.door.WaitingBytes})
+		out = append(out, consumer{"calls of Juju's agents that wait", of(juju.MaxWaitingBytes), "--memory-limit", s.juju.door.WaitingBytes})
 	}
 	if s.ovsdb != nil {
 		out = append(out,
-			consumer{"messages to OVSDB", ovsdb.DefaultMaxPartialBytes, "", s.ovsdb.door.PartialBytes},
-			consumer{"unread by OVSDB's clients", ovsdb.DefaultMaxUnsentBytes, "", s.ovsdb.door.UnsentBytes},
-			consumer{"conditions of OVSDB's monitors", ovsdb.MaxWishBytes, "", s.ovsdb.door.WishBytes})
+			consumer{"messages to OVSDB", of(ovsdb.DefaultMaxPartialBytes), "--memory-limit", s.ovsdb.door.PartialBytes},
+			consumer{"unread by OVSDB's clients", of(ovsdb.DefaultMaxUnsentBytes), "--memory-limit", s.ovsdb.door.UnsentBytes},
+			consumer{"conditions of OVSDB's monitors", of(ovsdb.MaxWishBytes), "--memory-limit", s.ovsdb.door.WishBytes})
 	}
 	if s.consul != nil {
 		out = append(out,
-			consumer{"incomplete bodies to Consul's API", consul.DefaultMaxBodies, "", s.consul.door.BodyBytes},
+			consumer{"incomplete bodies to Consul's API", of(consul.DefaultMaxBodies), "--memory-limit", s.consul.door.BodyBytes},
 			consumer{"refused requests to Consul's API held back", admit.MaxHeldBackBytes, "", s.consul.door.HeldBackBytes})
 	}
 	return out
@@ -77,10 +76,10 @@ func (s *Server) mostHistory() (most int64) {
 
 // registerConsumers exports what each takes.
 func (s *Server) registerConsumers() {
-	for _, c := range s.consumers() {
+	for i, c := range s.consumers() {
 		labels := prometheus.Labels{"consumer": c.name}
 		s.metrics.gauge("incumbent_memory_consumer_bytes", "Memory taken beside the state, by what takes it.", labels, func() float64 { return float64(c.used()) })
-		s.metrics.gauge("incumbent_memory_consumer_limit_bytes", "How much that may be.", labels, func() float64 { return float64(c.bound) })
+		s.metrics.gauge("incumbent_memory_consumer_limit_bytes", "How much that may be.", labels, func() float64 { return float64(s.consumers()[i].bound) })
 	}
 }
 

@@ -104,3 +104,27 @@ func TestCallsOfJujusAgentsThatWaitAreShown(t *testing.T) {
 	agent.conn.Close()
 	until(t, "nothing is", func() bool { return used() == 0 })
 }
+
+// What is left to those that have a part of the memory limit follows it while the server runs.
+func TestG39_ConsumersHaveAPartOfTheMemory(t *testing.T) {
+	cfg := withConsul(testConfig(t))
+	cfg.MemoryLimit = 1 << 30
+	s := open(t, cfg)
+	shared := func() (n int, most uint64) {
+		for _, l := range s.consumerLimits() {
+			if l.GetSetting() == "--memory-limit" {
+				n, most = n+1, max(most, l.GetValue())
+			}
+		}
+		return n, most
+	}
+	if n, most := shared(); n < 6 || most != 128<<20 {
+		t.Errorf("of 1 GiB %d consumers have up to %d bytes", n, most)
+	}
+	if err := s.SetLimits(Limits{MemoryLimit: 128 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if n, most := shared(); n < 6 || most != 16<<20 {
+		t.Errorf("of 128 MiB %d consumers have up to %d bytes", n, most)
+	}
+}

@@ -36,7 +36,7 @@ func (s *Server) SetLimits(l Limits) error {
 			o.limit(next.MaxConnections)
 		}
 	}
-	settleMemory(next.MemoryLimit)
+	s.defendMemory(next.MemoryLimit)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryLimit)
 	return nil
 }

@@ -9,6 +9,9 @@ import (
 	runtimemetrics "runtime/metrics"
 	"strconv"
 	"strings"
+
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 const (
@@ -97,6 +100,18 @@ const (
 	busyPercent = 200       // of what lives, at most
 	busyShare   = 2         // of the memory limit, which is what lives with its garbage: one part in so many
 )
+
+// defendMemory goes by a memory limit, in bytes, from now on.
+func (s *Server) defendMemory(limit int64) {
+	s.admission.SetMemory(int64(residentBytes()), limit)
+	s.park.SetLimits(park.Limits{MaxHeldBytes: s.admission.Bound(park.DefaultMaxHeldBytes)})
+	s.engine.Hub().SetLimits(s.watchLimits())
+	settleMemory(limit)
+}
+
+func (s *Server) watchLimits() watch.Limits {
+	return watch.Limits{HistoryBytes: s.cfg.HistoryBytes, QueryBytes: s.admission.Bound(watch.DefaultQueryBytes)}
+}
 
 // settleMemory makes the process keep to the memory it was given. Admission
 // refuses growth above it, and resident memory is up to twice what lives until

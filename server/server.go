@@ -151,7 +151,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openEngine(); err != nil {
 		return nil, unusable(cfg.DataDir, err)
 	}
-	settleMemory(cfg.MemoryLimit)
+	s.defendMemory(cfg.MemoryLimit)
 	undo.later(func() { s.engine.Close(context.Background()) })
 	undo.later(func() { s.cluster.Close(context.Background()) })
 	if s.door, err = s.openDoor(); err != nil {
@@ -300,7 +300,7 @@ func (s *Server) openEngine() (err error) {
 	}
 	s.observer = &observer{metrics: s.metrics, events: s.events}
 	s.engine, err = engine.New(engine.Config{
-		Lease: options, Watch: watch.Config{Limits: watch.Limits{HistoryBytes: s.cfg.HistoryBytes}},
+		Lease: options, Watch: watch.Config{Limits: s.watchLimits()},
 		Applied: s.applied, Restored: s.restored, Tamper: s.distort,
 		Leading: func(uint64) { s.tend() },
 	})

@@ -194,6 +194,9 @@ func (h *Hub) SetLimits(l Limits) {
 	h.limits.Store(&l)
 }
 
+// Limits returns the limits as they are.
+func (h *Hub) Limits() Limits { return *h.limits.Load() }
+
 // Publish appends what one applied batch did. index is the index it reached, which
 // the views of its queries have reached by then; events are in order, each with an index above
 // what was published before and up to index. The hub keeps the events: the

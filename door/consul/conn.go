@@ -199,7 +199,7 @@ func (c *conn) await(p *park.Conn) *refusal {
 			return bodyOfStranger
 		}
 	}
-	if !c.door.bodies.Take(c.in.who, more, limits.MaxBodies) {
+	if !c.door.bodies.Take(c.in.who, more, c.door.lanes.Bound(limits.MaxBodies)) {
 		return bodiesFull
 	}
 	c.in.counted += more

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
@@ -152,6 +153,33 @@ func TestG47_UnfinishedBodiesAreBounded(t *testing.T) {
 		t.Errorf("%s %d bytes", a.Status, len(a.body))
 	}
 	counts(0)
+}
+
+// On a machine with little memory bodies have less of it.
+func TestG39_BodiesHaveAPartOfTheMemory(t *testing.T) {
+	lanes, err := admit.New(hardlyHeldBack, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.serveAt("/echo", echo)
+	send := func() *http.Response {
+		c := m.dial()
+		c.write(fmt.Sprintf("PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 2*smallBody))
+		c.write(strings.Repeat("x", 2*smallBody))
+		return c.read("PUT").Response
+	}
+	const most = 32 << 20
+	if !m.door.bodies.Take(admit.Who{}, most, most) {
+		t.Fatal("there is no room")
+	}
+	if a := send(); a.StatusCode != http.StatusOK {
+		t.Errorf("with much memory: %s", a.Status)
+	}
+	lanes.SetMemory(0, 8*most)
+	if a := send(); a.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("with little: %s", a.Status)
+	}
 }
 
 // Who has many bodies under way that stop before their end leaves room for others, whichever

@@ -152,9 +152,9 @@ func (k *bulk) mayWait() bool {
 	case admit.Critical:
 		return true
 	case admit.Extensions:
-		return k.keep(n, MaxWaitingBytes)
+		return k.keep(n, true)
 	default:
-		return k.keep(n, MaxWaitingBytes-extendingBytes)
+		return k.keep(n, false)
 	}
 }
 

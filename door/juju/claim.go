@@ -49,7 +49,7 @@ func (k *call) blockUntilReleased(r *request) {
 		k.reply(replyResult(k.id, errPermission))
 		return
 	}
-	if !k.keep(1, MaxWaitingBytes-extendingBytes) {
+	if !k.keep(1, false) {
 		k.refuse(errTooMany)
 		return
 	}

@@ -197,7 +197,8 @@ func (d *Door) after(delay time.Duration, job func()) {
 }
 
 // WaitingBytes is how much calls take that wait: in line for a place in their lane, for a time at
-// which they are tried again, or for the end of a holding. At most [MaxWaitingBytes].
+// which they are tried again, or for the end of a holding. At most [MaxWaitingBytes], or the part
+// of the memory limit that [admit.Controller.Bound] says.
 func (d *Door) WaitingBytes() int64 { return d.waiting.Taken() }
 
 // initLines makes the lines in which calls wait for a place in their lane.

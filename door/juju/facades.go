@@ -164,10 +164,14 @@ func (k *call) sit(n int32) bool {
 }
 
 // keep takes room for the call, which is about to wait for n things, unless it has taken some. false:
-// of most bytes there are none left, or only for others, and the call is to be refused.
-func (k *call) keep(n int, most int64) bool {
+// there is none left, or only for others, as a part is for present holders, and the call is to be refused.
+func (k *call) keep(n int, holder bool) bool {
 	if k.kept > 0 {
 		return true
+	}
+	most := k.c.door.lanes.Bound(MaxWaitingBytes)
+	if !holder {
+		most -= most / extendingPart
 	}
 	bytes := callBytes + int64(n)*waitingItemBytes
 	if !k.c.door.waiting.Take(k.c.who.work(), bytes, most) {

@@ -136,8 +136,10 @@ func TestG39_WhatWaitsIsBounded(t *testing.T) {
 	a.send(blockText(3, "app"))
 	const one = callBytes + waitingItemBytes
 	eventually(t, "a claim and a wait are counted", func() bool { return m.door.WaitingBytes() == 2*one })
-	const others = MaxWaitingBytes - extendingBytes - 2*one
-	if !m.door.waiting.Take(admit.Who{}, others, MaxWaitingBytes) {
+	lanes.SetMemory(0, 256<<20)
+	const most = 32 << 20 // of so much memory
+	const others = most - most/extendingPart - 2*one
+	if !m.door.waiting.Take(admit.Who{}, others, most) {
 		t.Fatal("there is no room")
 	}
 	const tooMany = `"error":"too many requests are unanswered","error-code":"try again"}`
@@ -190,7 +192,7 @@ func TestG39_WhatWaitsIsSharedFairly(t *testing.T) {
 	eventually(t, "it waits", func() bool { return m.door.WaitingBytes() > 0 })
 	const left = 4 << 20
 	who := admit.Who{Client: admit.KeyOf("unit-app-0" + testModel)}
-	if !m.door.waiting.Take(admit.Who{}, MaxWaitingBytes-extendingBytes-left, MaxWaitingBytes) || !m.door.waiting.Take(who, left*4/5, MaxWaitingBytes) {
+	if !m.door.waiting.Take(admit.Who{}, MaxWaitingBytes-MaxWaitingBytes/extendingPart-left, MaxWaitingBytes) || !m.door.waiting.Take(who, left*4/5, MaxWaitingBytes) {
 		t.Fatal("there is no room")
 	}
 	if got := flood.ask(blockText(4, "app")); !strings.Contains(got, "try again") {

@@ -65,7 +65,7 @@ func (k *call) singularWait(r *request) {
 		}
 		k.seats = int32(n)
 	}
-	if !k.keep(n, MaxWaitingBytes-extendingBytes) {
+	if !k.keep(n, false) {
 		k.refuse(errTooMany)
 		return
 	}

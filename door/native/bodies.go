@@ -37,7 +37,7 @@ func (b *bodyShare) take(n int) error {
 	if more <= 0 {
 		return nil
 	}
-	if !b.door.bodies.Take(b.who, more, MaxBodiesBytes) {
+	if !b.door.bodies.Take(b.who, more, b.door.lanes.Bound(MaxBodiesBytes)) {
 		return b.door.callError(errBodiesFull())
 	}
 	b.taken += more

@@ -172,6 +172,7 @@ func New(cfg Config) (*Door, error) {
 		d.monotonic = func() int64 { return int64(d.now().Sub(began)) }
 	}
 	d.lanes = admit.Clocked{Controller: cfg.Admission, Now: d.monotonic}
+	d.unsent.bound = func() int64 { return d.lanes.Bound(MaxUnsentBytes) }
 	if d.age == nil {
 		d.age = func() time.Duration { return 0 }
 	}

@@ -136,7 +136,7 @@ func (w *waitingFrame) tell(ahead int) {
 // one more.
 func (w *waitingFrame) keep() bool {
 	s := w.s
-	if !s.door.waiting.Take(w.who, w.bytes(), MaxWaitingBytes) {
+	if !s.door.waiting.Take(w.who, w.bytes(), s.door.lanes.Bound(MaxWaitingBytes)) {
 		return false
 	}
 	s.mu.Lock()

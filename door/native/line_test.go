@@ -217,7 +217,8 @@ func TestG43_WaitingHasABound(t *testing.T) {
 	}
 	lanes.SetMemory(0, 1)
 	lanes.Press(uint8(admit.Releases.Rank()), 1<<62) // for long
-	if !m.door.waiting.Take(admit.Who{}, MaxWaitingBytes-waitingBytes, MaxWaitingBytes) {
+	most := lanes.Bound(MaxWaitingBytes)             // of little memory
+	if most == MaxWaitingBytes || !m.door.waiting.Take(admit.Who{}, most-waitingBytes, most) {
 		t.Fatal("something waits")
 	}
 	if f := w.ask(within(longEnough, startFrame(3, sessionA, 0, 3))); f.Error.GetKind() != "overloaded" {

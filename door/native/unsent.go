@@ -15,9 +15,9 @@ import (
 
 // Bounds of answers to calls that have not been sent.
 const (
-	MaxUnsentBytes = 256 << 20          // of all callers, about
-	unsentEach     = MaxUnsentBytes / 2 // of one principal that is no operator
-	smallAnswer    = 64 << 10           // is not refused for what others do not read
+	MaxUnsentBytes = 256 << 20 // of all callers, about
+	unsentPart     = 2         // one principal that is no operator has one part of so many
+	smallAnswer    = 64 << 10  // is not refused for what others do not read
 	unsentRetry    = time.Second
 )
 
@@ -29,6 +29,8 @@ func (d *Door) UnsentBytes() int64 { return d.unsent.bytes() }
 // write it is over: some connections with a few megabytes over each of their streams are
 // more than a machine has.
 type unsent struct {
+	bound func() int64 // of all, in bytes
+
 	mu  sync.Mutex // guards the rest; held for a look-up
 	all int64
 	by  map[string]int64 // principals
@@ -46,7 +48,7 @@ func (u *unsent) take(principal string, n int64, refusable bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	has := u.by[principal]
-	if refusable && (has > 0 && has+n > most(principal) || n > smallAnswer && u.all+n > MaxUnsentBytes) {
+	if refusable && (has > 0 && has+n > u.most(principal) || n > smallAnswer && u.all+n > u.bound()) {
 		return u.refusal(principal)
 	}
 	if u.by == nil {
@@ -57,11 +59,12 @@ func (u *unsent) take(principal string, n int64, refusable bool) error {
 	return nil
 }
 
-func most(principal string) int64 {
+// most is how much may be kept for one.
+func (u *unsent) most(principal string) int64 {
 	if core.Privileged(principal) {
-		return MaxUnsentBytes
+		return u.bound()
 	}
-	return unsentEach
+	return u.bound() / unsentPart
 }
 
 // refusal is the error of whoever has too much to read. With mu held.
@@ -76,7 +79,7 @@ func (u *unsent) refusal(principal string) error {
 func (u *unsent) full(principal string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.by[principal] < most(principal) {
+	if u.by[principal] < u.most(principal) {
 		return nil
 	}
 	return u.refusal(principal)

@@ -10,15 +10,15 @@ import (
 // do not read stops what is large. What has changed something is answered in any case, and
 // then the next such call is refused before it is begun.
 func TestG39_AnswersThatAreNotReadAreCounted(t *testing.T) {
-	const page = 1 << 20
-	u := &unsent{}
+	const page, each = 1 << 20, MaxUnsentBytes / unsentPart
+	u := &unsent{bound: func() int64 { return MaxUnsentBytes }}
 	takes := func(who string, n int64, refusable bool, want incumbent.Kind) {
 		t.Helper()
 		if got := incumbent.KindOf(u.take(who, n, refusable)); got != want {
 			t.Errorf("%d bytes of %s behind %d: %v, want %v", n, who, u.bytes(), got, want)
 		}
 	}
-	for range unsentEach / page {
+	for range each / page {
 		takes("agent:a", page, true, incumbent.OK)
 	}
 	takes("agent:a", 1, true, incumbent.Overloaded)
@@ -29,16 +29,16 @@ func TestG39_AnswersThatAreNotReadAreCounted(t *testing.T) {
 		t.Error(err)
 	}
 	takes("agent:a", page, false, incumbent.OK)
-	takes("agent:b", unsentEach-page, true, incumbent.OK)
+	takes("agent:b", each-page, true, incumbent.OK)
 	takes("agent:c", page, true, incumbent.Overloaded)
 	takes("operator:o", page, true, incumbent.Overloaded)
 	takes("agent:c", smallAnswer, true, incumbent.OK)
 	u.give("agent:a", page)
 	takes("agent:a", 1, true, incumbent.Overloaded)
-	u.give("agent:a", unsentEach)
-	takes("agent:c", unsentEach-smallAnswer, true, incumbent.OK)
-	u.give("agent:b", unsentEach-page)
-	u.give("agent:c", unsentEach)
+	u.give("agent:a", each)
+	takes("agent:c", each-smallAnswer, true, incumbent.OK)
+	u.give("agent:b", each-page)
+	u.give("agent:c", each)
 	if n := u.bytes(); n != 0 || len(u.by) != 0 {
 		t.Errorf("%d bytes are left, of %v", n, u.by)
 	}

@@ -207,6 +207,22 @@ func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
 	await(t, "the end of the large one", func() bool { return m.door.PartialBytes() == 0 })
 }
 
+// On a machine with little memory messages have less of it, before they are there whole and
+// after.
+func TestG39_MessagesHaveAPartOfTheMemory(t *testing.T) {
+	const room = 8 << 20
+	m := startMember(t, func(c *Config) { c.Admission = withRoom(t, room) })
+	large, c := m.dial(), m.dial()
+	_, _ = io.WriteString(large.conn, `{"id":1,"method":"echo","params":["`+strings.Repeat("x", room+smallMessage)) // it is cut off meanwhile
+	large.ended()
+	want(t, "a small message", c.call("echo", `[]`), `[]`)
+	await(t, "nothing is under way", func() bool { return m.door.PartialBytes() == 0 && len(m.door.conns.All()) == 1 })
+	one := m.door.conns.All()[0]
+	if one.grows(2*room) || !one.grows(smallMessage) {
+		t.Error("what is there whole has another bound")
+	}
+}
+
 // What is not answered counts as what has not come whole does: a client that has much of
 // it under way is read no further, who sends something large is cut off, who sends little
 // is served. What waits is read once something is answered. None of it counts once the

@@ -139,7 +139,7 @@ func (c *conn) full() bool {
 // of that leaves some for who has little. Where there is none who sends a large message is
 // cut off, and a small one waits until others of its connection are answered.
 func (c *conn) comes(bytes int) error {
-	most := c.door.limits.Load().MaxPartialBytes
+	most := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := max(0, c.weight+c.coming+bytes-smallMessage)
@@ -158,7 +158,7 @@ func (c *conn) comes(bytes int) error {
 // grows counts a message that is there whole as more bytes than it has; false: there is
 // no room for them.
 func (c *conn) grows(by int) bool {
-	most := c.door.limits.Load().MaxPartialBytes
+	most := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := max(0, c.weight+c.coming+by-smallMessage)

@@ -41,12 +41,23 @@ func (u unread) reads(bytes int) {
 	}
 }
 
-// startUnread is a member with so much room for what waits for readers.
+// startUnread is a member with so much room for what waits for readers, for want of memory.
 func startUnread(t *testing.T, room int64) *guarded {
 	t.Helper()
 	g := startGuarded(t)
-	g.door.SetLimits(Limits{MaxUnsentBytes: room})
+	g.door.lanes.Controller = withRoom(t, room)
 	return g
+}
+
+// withRoom admits everything on a machine on which nothing may have more than so many bytes.
+func withRoom(t *testing.T, room int64) *admit.Controller {
+	t.Helper()
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lanes.SetMemory(0, 8*room)
+	return lanes
 }
 
 // What waits for readers is bounded for all connections together: one client that does not

@@ -141,6 +141,30 @@ var ofQuotas = []mutant{
 		replace: "\tif !c.Hold(func() { place.Give() }) {\n\t\t_ = place // another",
 	},
 	{
+		name: "a part of the memory is as much as on any machine", guarantee: "G39",
+		file: "admit/admit.go", pkg: "./admit", test: "^TestG39_BoundsFollowTheMemoryLimit$",
+		search:  "return min(most, max(limit/memoryPart, leastBound))",
+		replace: "return most",
+	},
+	{
+		name: "another memory limit leaves what connections hold as it was", guarantee: "G39",
+		file: "server/memory.go", pkg: "./server", test: "^TestG39_ConsumersHaveAPartOfTheMemory$",
+		search:  "\ts.park.SetLimits(park.Limits{MaxHeldBytes: s.admission.Bound(park.DefaultMaxHeldBytes)})\n",
+		replace: "\ts.park.SetLimits(park.Limits{})\n",
+	},
+	{
+		name: "messages to OVSDB take what they like of a small memory", guarantee: "G39",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG39_MessagesHaveAPartOfTheMemory$",
+		search:  "\tmost := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)\n\tc.mu.Lock()\n\tdefer c.mu.Unlock()\n\tn := max(0, c.weight+c.coming+bytes-smallMessage)\n",
+		replace: "\tmost := c.door.limits.Load().MaxPartialBytes\n\tc.mu.Lock()\n\tdefer c.mu.Unlock()\n\tn := max(0, c.weight+c.coming+bytes-smallMessage)\n",
+	},
+	{
+		name: "bodies to Consul's API take what they like of a small memory", guarantee: "G39",
+		file: "door/consul/conn.go", pkg: "./door/consul", test: "^TestG39_BodiesHaveAPartOfTheMemory$",
+		search:  "c.door.lanes.Bound(limits.MaxBodies)",
+		replace: "limits.MaxBodies",
+	},
+	{
 		name: "answers that nobody reads are kept without end", guarantee: "G39",
 		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
 		search:  "\tif refusable && (has > 0",
@@ -149,13 +173,13 @@ var ofQuotas = []mutant{
 	{
 		name: "what all do not read has no bound", guarantee: "G39",
 		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
-		search:  " || n > smallAnswer && u.all+n > MaxUnsentBytes)",
+		search:  " || n > smallAnswer && u.all+n > u.bound())",
 		replace: ")",
 	},
 	{
 		name: "a change is begun for who reads nothing", guarantee: "G39",
 		file: "door/native/unsent.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
-		search:  "\tif u.by[principal] < most(principal) {\n",
+		search:  "\tif u.by[principal] < u.most(principal) {\n",
 		replace: "\tif true {\n",
 	},
 }

@@ -179,7 +179,7 @@ var ofStreams = []mutant{
 	{
 		name: "bodies of calls that have not come whole have no bound", guarantee: "G39",
 		file: "door/native/bodies.go", pkg: "./door/native", test: "^TestG39_UnfinishedBodiesAreBounded$",
-		search:  "if !b.door.bodies.Take(b.who, more, MaxBodiesBytes) {",
+		search:  "if !b.door.bodies.Take(b.who, more, b.door.lanes.Bound(MaxBodiesBytes)) {",
 		replace: "if !b.door.bodies.Take(b.who, more, 1<<62) {",
 	},
 	{
