@@ -42,6 +42,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
 
@@ -219,6 +220,7 @@ type result struct {
 // probe runs a check until the run is cancelled, and hands back what it found for as
 // long as the runner is there to take it: its place is free only then.
 func (r *Runner) probe(ctx, run context.Context, j *job, d *Definition, results chan<- result) {
+	runtime.Gosched() // many may be due at once, and what has just begun would run first
 	began := time.Now()
 	var o Outcome
 	if d.Kind() == KindAlias && r.cfg.Alias != nil {

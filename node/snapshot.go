@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -270,8 +271,9 @@ func (n *Node) snapshotEnded(done SnapshotDone) {
 
 // throttle spreads the writing of a snapshot over time, so that the log's syncs
 // find the disk free: at most rate bytes a second, and a sync of its own every
-// few megabytes instead of one large one at the end. It also ends a snapshot that is
-// larger than there is room for.
+// few megabytes instead of one large one at the end. The processor, too, is given to
+// whoever else can run after each write. It also ends a snapshot that is larger than there
+// is room for.
 type throttle struct {
 	ctx      context.Context
 	file     vfs.File
@@ -307,6 +309,8 @@ func (t *throttle) Write(p []byte) (int, error) {
 	// Shorter waits cost more than they spread.
 	if ahead := due - t.clock.Now().Sub(t.began); ahead > time.Millisecond {
 		t.clock.Sleep(t.ctx, ahead)
+	} else {
+		runtime.Gosched()
 	}
 	return n, nil
 }
