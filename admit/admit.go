@@ -100,11 +100,12 @@ const (
 var memoryShut = [numRanks - 1]float64{0.80, 0.84, 0.88, 0.91, 0.94, 0.97}
 
 // What one consumer of memory may have: a part of the memory limit, so that several of them
-// fit beside the state and the garbage, and what they have is resident, so that ranks are shut
-// before all of them are full. But as much as a few requests need.
+// fit beside the state and the garbage. All of them full would be more than there is; but what
+// they have is resident, and ranks are shut before. And at least as much as a few of the largest
+// requests of Consul's API need.
 const (
 	memoryPart = 8
-	leastBound = 8 << 20 // bytes
+	leastBound = 16 << 20 // bytes
 )
 
 // Limits say how a controller behaves. Zero means the default. All can be
@@ -214,7 +215,7 @@ func (c *Controller) SetMemory(used, limit int64) {
 
 // Bound is how many bytes something may have that takes memory beside the state, such as a
 // [Room], where most is enough on a large machine: no more than an eighth of the memory limit
-// that [Controller.SetMemory] said last, or 8 MiB.
+// that [Controller.SetMemory] said last, or 16 MiB.
 func (c *Controller) Bound(most int64) int64 {
 	if limit := c.ceiling.Load(); limit > 0 {
 		return min(most, max(limit/memoryPart, leastBound))

@@ -46,8 +46,8 @@ type floodWork struct {
 	door  string // that must be there; "": the native one
 	batch int    // operations of a request
 	width int    // how many clients; floodClients if 0
-	// waits: by its protocol what there is no room for waits instead of being refused, and
-	// its client with it. So many clients ask for no more than they are answered.
+	// waits: by its protocol, or at the gate, what there is no room for waits before it is refused,
+	// and its client with it. So many clients ask for no more than they are answered.
 	waits bool
 	// apart: to open a client asks nothing of the servers, and it is ready before the flood
 	// begins: what it prepares would take the processors from them. It connects by itself.

@@ -38,6 +38,8 @@ func guessNative(ctx context.Context, f *flood, member, n int) error {
 		return nil
 	case incumbent.KindOf(err) == incumbent.Denied:
 		return nil
+	case isRefusal(err):
+		return err
 	default:
 		return notLetIn(ctx, err)
 	}

@@ -81,8 +81,8 @@ func (s *Set) Limits() Limits { return *s.limits.Load() }
 // MaxHeldBytes that is so for whoever has more there than a share, so that nobody
 // with much has others cut off who have little.
 //
-// A share is an equal part of a quarter of MaxHeldBytes, at most smallHeld: by
-// default 64 kB with 1,000 connections and 4 kB with 16,000, for a fixed share of
+// A share is an equal part of a quarter of MaxHeldBytes, at most smallHeld and at least
+// what one small message takes: by default 64 kB with 1,000 connections and 4 kB with 16,000, for a fixed share of
 // 64 kB would be as good as no bound for a hundred thousand. Who took it while
 // there were fewer keeps it. So all shares in one place come to that quarter if
 // the connections were there before, and else to at most 1 + ln(16,000 / 1,024)
@@ -97,7 +97,7 @@ func (s *Set) share(l *Limits) int64 {
 	for _, w := range s.workers {
 		parked += w.live.Load()
 	}
-	return min(smallHeld, l.MaxHeldBytes/sharedPart/max(parked, 1))
+	return max(2*chunkBytes, min(smallHeld, l.MaxHeldBytes/sharedPart/max(parked, 1)))
 }
 
 // OnEndBatch adds a hook that each worker calls when it has called Readable,

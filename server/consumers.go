@@ -13,45 +13,56 @@ import (
 	"github.com/incumbent-dev/incumbent/door/ovsdb"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/node/peers"
+	"github.com/incumbent-dev/incumbent/park"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // consumer is what takes memory beside the state itself, and has a bound in bytes.
 type consumer struct {
 	name    string
-	bound   int64  // now: most of them may have a part of the memory limit
+	bound   int64
 	setting string // that changes the bound; "": none does
 	used    func() int64
 }
 
 // consumers are all of them.
 func (s *Server) consumers() []consumer {
-	of := s.admission.Bound
+	within := func(bound, most int64, name string, used func() int64) consumer {
+		c := consumer{name: name, bound: bound, used: used}
+		if bound < most {
+			c.setting = "--memory-limit"
+		}
+		return c
+	}
+	part := func(name string, most int64, used func() int64) consumer {
+		return within(s.admission.Bound(most), most, name, used)
+	}
 	out := []consumer{
 		{"watch history", s.cfg.HistoryBytes, "--history-bytes", func() int64 { return s.engine.Hub().Stats().HistoryBytes }},
 		{"log in memory", s.cfg.SnapshotBytes + node.MaxTailBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
 		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
 		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
-		{"unread and unsent of connections", s.park.Limits().MaxHeldBytes, "--memory-limit", func() int64 { return s.park.Stats().HeldBytes }},
-		{"results of shared reads", s.engine.Hub().Limits().QueryBytes, "--memory-limit", s.engine.Queries().Bytes},
+		part("unread and unsent of connections", park.DefaultMaxHeldBytes, func() int64 { return s.park.Stats().HeldBytes }),
+		part("results of shared reads", watch.DefaultQueryBytes, s.engine.Queries().Bytes),
 		{"changes kept of the database with most", table.HistoryBytes, "", s.mostHistory},
-		{"incomplete bodies of calls", of(native.MaxBodiesBytes), "--memory-limit", s.door.BodyBytes},
-		{"answers to calls that are not read", of(native.MaxUnsentBytes), "--memory-limit", s.door.UnsentBytes},
-		{"frames waiting for their turn", of(native.MaxWaitingBytes), "--memory-limit", s.door.WaitingBytes},
+		part("incomplete bodies of calls", native.MaxBodiesBytes, s.door.BodyBytes),
+		part("answers to calls that are not read", native.MaxUnsentBytes, s.door.UnsentBytes),
+		part("frames waiting for their turn", native.MaxWaitingBytes, s.door.WaitingBytes),
 		{"refused calls held back", admit.MaxHeldBackBytes, "", s.door.HeldBackBytes},
 		{"frames waiting for one member", peers.MaxQueuedBytes, "", s.mostQueued},
 	}
 	if s.juju != nil {
-		out = append(out, consumer{"calls of Juju's agents that wait", of(juju.MaxWaitingBytes), "--memory-limit", s.juju.door.WaitingBytes})
+		out = append(out, part("calls of Juju's agents that wait", juju.MaxWaitingBytes, s.juju.door.WaitingBytes))
 	}
 	if s.ovsdb != nil {
 		out = append(out,
-			consumer{"messages to OVSDB", of(ovsdb.DefaultMaxPartialBytes), "--memory-limit", s.ovsdb.door.PartialBytes},
-			consumer{"unread by OVSDB's clients", of(ovsdb.DefaultMaxUnsentBytes), "--memory-limit", s.ovsdb.door.UnsentBytes},
-			consumer{"conditions of OVSDB's monitors", of(ovsdb.MaxWishBytes), "--memory-limit", s.ovsdb.door.WishBytes})
+			part("messages to OVSDB", ovsdb.DefaultMaxPartialBytes, s.ovsdb.door.PartialBytes),
+			part("unread by OVSDB's clients", ovsdb.DefaultMaxUnsentBytes, s.ovsdb.door.UnsentBytes),
+			within(s.ovsdb.door.WishBound(), ovsdb.MaxWishBytes, "conditions of OVSDB's monitors", s.ovsdb.door.WishBytes))
 	}
 	if s.consul != nil {
 		out = append(out,
-			consumer{"incomplete bodies to Consul's API", of(consul.DefaultMaxBodies), "--memory-limit", s.consul.door.BodyBytes},
+			part("incomplete bodies to Consul's API", consul.DefaultMaxBodies, s.consul.door.BodyBytes),
 			consumer{"refused requests to Consul's API held back", admit.MaxHeldBackBytes, "", s.consul.door.HeldBackBytes})
 	}
 	return out

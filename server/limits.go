@@ -36,7 +36,7 @@ func (s *Server) SetLimits(l Limits) error {
 			o.limit(next.MaxConnections)
 		}
 	}
-	s.defendMemory(next.MemoryLimit)
+	settleMemory(next.MemoryLimit)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryLimit)
 	return nil
 }

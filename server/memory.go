@@ -101,12 +101,12 @@ const (
 	busyShare   = 2         // of the memory limit, which is what lives with its garbage: one part in so many
 )
 
-// defendMemory goes by a memory limit, in bytes, from now on.
-func (s *Server) defendMemory(limit int64) {
-	s.admission.SetMemory(int64(residentBytes()), limit)
+// defendMemory has admission, and what bounds what is kept for clients, go by how much memory
+// is used and how much may be, in bytes. Once the server is open one goroutine calls it.
+func (s *Server) defendMemory(resident, limit int64) {
+	s.admission.SetMemory(resident, limit)
 	s.park.SetLimits(park.Limits{MaxHeldBytes: s.admission.Bound(park.DefaultMaxHeldBytes)})
 	s.engine.Hub().SetLimits(s.watchLimits())
-	settleMemory(limit)
 }
 
 func (s *Server) watchLimits() watch.Limits {

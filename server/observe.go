@@ -189,7 +189,7 @@ func (s *Server) keepRates(ctx context.Context) {
 		s.trail.denials.flush(time.Now())
 		resident, limit := int64(residentBytes()), s.limits.Load().MemoryLimit
 		garbage.settle(limit)
-		s.admission.SetMemory(resident, limit)
+		s.defendMemory(resident, limit)
 		over.look(time.Now(), s.admission.Stats(), s.admission.Mode(), resident, limit)
 		select {
 		case <-tick.C:

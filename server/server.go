@@ -151,7 +151,8 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openEngine(); err != nil {
 		return nil, unusable(cfg.DataDir, err)
 	}
-	s.defendMemory(cfg.MemoryLimit)
+	settleMemory(cfg.MemoryLimit)
+	s.defendMemory(int64(residentBytes()), cfg.MemoryLimit)
 	undo.later(func() { s.engine.Close(context.Background()) })
 	undo.later(func() { s.cluster.Close(context.Background()) })
 	if s.door, err = s.openDoor(); err != nil {

@@ -73,7 +73,11 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 		if s.hub.isClosed() {
 			return nil, errClosed()
 		}
-		if limit := s.hub.limits.Load().QueryBytes; s.bytes.Load() >= limit {
+		limit := s.hub.limits.Load().QueryBytes
+		for s.bytes.Load() >= limit && s.idle.Len() > 0 {
+			s.forgetOldest()
+		}
+		if s.bytes.Load() >= limit {
 			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).
 				WithHint("read less at a time, or at another member")
 		}
@@ -104,14 +108,19 @@ func (q *Query[V]) Release() {
 	q.idle = s.idle.PushBack(idleQuery[V]{q, q.bytes()})
 	s.idleBytes += q.idle.Value.(idleQuery[V]).bytes
 	for limit := s.hub.limits.Load().IdleQueryBytes; s.idleBytes > limit; {
-		oldest := s.idle.Front().Value.(idleQuery[V]).query
-		s.unidle(oldest)
-		delete(s.byKey, oldest.spec.Key)
-		s.bytes.Add(-oldest.ownBytes())
-		s.hub.count.queries.Add(-1)
-		s.hub.count.listeners.Add(-1)
-		oldest.forget()
+		s.forgetOldest()
 	}
+}
+
+// forgetOldest forgets the query that nobody has held for the longest time. With mu held.
+func (s *Queries[V]) forgetOldest() {
+	oldest := s.idle.Front().Value.(idleQuery[V]).query
+	s.unidle(oldest)
+	delete(s.byKey, oldest.spec.Key)
+	s.bytes.Add(-oldest.ownBytes())
+	s.hub.count.queries.Add(-1)
+	s.hub.count.listeners.Add(-1)
+	oldest.forget()
 }
 
 type idleQuery[V View] struct {

@@ -421,6 +421,24 @@ func TestIdleQueriesAreBounded(t *testing.T) {
 	})
 }
 
+// Results that nobody holds give way to a query that is new, rather than keep it out.
+func TestIdleQueriesMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newQueried(Limits{QueryBytes: 2 * (queryBytes + 1)})
+		defer h.Close()
+		held := h.row(t, "A")
+		defer held.Release()
+		for _, key := range []string{"B", "C", "B"} {
+			q := h.row(t, key)
+			q.WaitContext(t.Context(), Want{})
+			q.Release()
+		}
+		if s := h.Stats(); s.Queries != 2 { // what is held, and the last
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
 // What results cost is counted with their encodings, and given back; when it is more than it
 // may be those who use a query go on, and no other is begun.
 func TestResultsOfQueriesAreBounded(t *testing.T) {

@@ -42,7 +42,7 @@ type Limits struct {
 	MaxStrangers   int           // of them, from whom nothing came that says who they are; the oldest makes room
 	MaxHeadBytes   int           // request line and headers; beyond: 431
 	MaxBodyBytes   int64         // of a request; beyond: 413
-	MaxBodies      int64         // bytes of bodies that have not come whole, of all connections, beyond 64 KiB of each; beyond: 503, and for who has four times as much as is left
+	MaxBodies      int64         // bytes of bodies that have not come whole, as far as memory allows, of all connections, beyond 64 KiB of each; beyond: 503, and for who has four times as much as is left
 	BodyTimeout    time.Duration // from a head to the end of its body
 	Silence        time.Duration // a connection from which nothing came for so long is closed
 	Patience       time.Duration // a request waits so long for a leader

@@ -42,7 +42,7 @@ const (
 
 // What waits at a door takes, and may take: with what the lease service and the hub keep of it.
 const (
-	MaxWaitingBytes  = 192 << 20 // of all calls that wait: enough for two of each of DefaultMaxConnections
+	MaxWaitingBytes  = 192 << 20 // of all calls that wait: enough for two of each of DefaultMaxConnections, where there is so much memory
 	extendingPart    = 8         // which part of them is left to claims of present holders
 	callBytes        = 256       // of one call
 	waitingItemBytes = 512       // of each of its params beside, and of each lease that it waits for

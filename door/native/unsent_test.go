@@ -4,12 +4,25 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 )
 
 // What nobody reads of one principal's answers stops that one's reads alone, and what all
 // do not read stops what is large. What has changed something is answered in any case, and
 // then the next such call is refused before it is begun.
 func TestG39_AnswersThatAreNotReadAreCounted(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	if got := m.door.unsent.bound(); got != MaxUnsentBytes {
+		t.Errorf("%d bytes are kept before anybody has said how much memory there is", got)
+	}
+	lanes.SetMemory(0, 256<<20)
+	if got := m.door.unsent.bound(); got != 32<<20 {
+		t.Errorf("%d bytes are kept of 256 MiB", got)
+	}
 	const page, each = 1 << 20, MaxUnsentBytes / unsentPart
 	u := &unsent{bound: func() int64 { return MaxUnsentBytes }}
 	takes := func(who string, n int64, refusable bool, want incumbent.Kind) {

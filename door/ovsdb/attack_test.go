@@ -210,11 +210,17 @@ func TestG47_UnfinishedMessagesKeepNobodyOut(t *testing.T) {
 // On a machine with little memory messages have less of it, before they are there whole and
 // after.
 func TestG39_MessagesHaveAPartOfTheMemory(t *testing.T) {
-	const room = 8 << 20
+	const room = 16 << 20
 	m := startMember(t, func(c *Config) { c.Admission = withRoom(t, room) })
 	large, c := m.dial(), m.dial()
-	_, _ = io.WriteString(large.conn, `{"id":1,"method":"echo","params":["`+strings.Repeat("x", room+smallMessage)) // it is cut off meanwhile
+	_, _ = io.WriteString(large.conn, `{"id":1,"method":"echo","params":["`+strings.Repeat("x", room/2+smallMessage)) // it is cut off meanwhile
 	large.ended()
+	large = m.dial()
+	large.write(ask("1", "echo", `["`+strings.Repeat("x", room/2-smallMessage)+`"]`))
+	if got := large.read(); !strings.HasPrefix(got, `{"error":null,"id":1,`) {
+		t.Errorf("as large as one may be: %.100s", got)
+	}
+	large.conn.Close()
 	want(t, "a small message", c.call("echo", `[]`), `[]`)
 	await(t, "nothing is under way", func() bool { return m.door.PartialBytes() == 0 && len(m.door.conns.All()) == 1 })
 	one := m.door.conns.All()[0]

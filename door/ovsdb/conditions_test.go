@@ -202,7 +202,7 @@ func TestG39_ConditionsOfAConnectionAreBounded(t *testing.T) {
 // So is what those of all connections cost; one client leaves room for others.
 func TestConditionsOfAllConnectionsAreBounded(t *testing.T) {
 	const most = MaxWishBytes / 4
-	d := &Door{lanes: admit.Clocked{Controller: withRoom(t, most)}}
+	d := &Door{lanes: admit.Clocked{Controller: withRoom(t, most/4)}}
 	text := ovs.StringAtom(strings.Repeat("x", 1<<20))
 	wishes := []wish{{where: slices.Repeat([]ovs.Condition{{Function: ovs.Equal, Arg: ovs.Datum{Keys: []ovs.Atom{text}}}}, 60)}}
 	keep := func(client string) (m *monitor, kept bool) {

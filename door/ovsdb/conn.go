@@ -126,10 +126,10 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 // full reports whether so many requests are under way, or so much of their answers has
 // not been read, that the next ones wait.
 func (c *conn) full() bool {
-	l := c.door.limits.Load()
+	l := c.door.limitsNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.MaxMessageBytes || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.weight || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
@@ -139,7 +139,7 @@ func (c *conn) full() bool {
 // of that leaves some for who has little. Where there is none who sends a large message is
 // cut off, and a small one waits until others of its connection are answered.
 func (c *conn) comes(bytes int) error {
-	most := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)
+	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := max(0, c.weight+c.coming+bytes-smallMessage)
@@ -158,7 +158,7 @@ func (c *conn) comes(bytes int) error {
 // grows counts a message that is there whole as more bytes than it has; false: there is
 // no room for them.
 func (c *conn) grows(by int) bool {
-	most := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)
+	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := max(0, c.weight+c.coming+by-smallMessage)
@@ -212,9 +212,9 @@ func (c *conn) settle() {
 
 // eased has the next requests read once there is room for some.
 func (c *conn) eased() {
-	l := c.door.limits.Load()
+	l := c.door.limitsNow()
 	c.mu.Lock()
-	wake := c.held && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.MaxMessageBytes/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
+	wake := c.held && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.weight/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
 	if wake {
 		c.held = false
 	}
@@ -226,7 +226,7 @@ func (c *conn) eased() {
 
 // take takes part of a message, perhaps its end. [park.Hold]: it comes again.
 func (c *conn) take(part []byte, whole bool) error {
-	limits := c.door.limits.Load()
+	limits := c.door.limitsNow()
 	if len(c.partial)+len(part) > limits.MaxMessageBytes {
 		return incumbent.Errorf(incumbent.TooLarge, "a message has more than %d bytes", limits.MaxMessageBytes)
 	}

@@ -22,8 +22,12 @@ const (
 )
 
 // MaxWishBytes is how much the conditions of all monitors cost, of one client's at most four
-// times what is free: those of 5,000 clients with 700 each.
+// times what is free: those of 5,000 clients with 700 each take a quarter of it. They stay for
+// as long as their monitors, so that they may have half of the memory.
 const MaxWishBytes = 4 << 30
+
+// WishBound is how much that is now.
+func (d *Door) WishBound() int64 { return 4 * d.lanes.Bound(MaxWishBytes/4) }
 
 // What is fixed: part of the protocol, or of no interest to an operator.
 const (
@@ -79,6 +83,24 @@ func (l Limits) Validate() error {
 		return incumbent.Errorf(incumbent.Invalid, "limits of the ovsdb door must not be negative")
 	}
 	return nil
+}
+
+// limitsNow are the limits of the moment: no more than memory allows.
+type limitsNow struct {
+	Limits
+	weight int // of a connection's requests that are not answered: the next ones wait
+}
+
+// limitsNow returns them. What one connection may have goes with what all may: a message fits
+// beside what is held back behind, and neither is more than one client's share.
+func (d *Door) limitsNow() limitsNow {
+	l := limitsNow{Limits: *d.limits.Load()}
+	part := func(of, n int) int { return int(d.lanes.Bound(int64(n*of)) / int64(n)) }
+	l.weight = part(l.MaxMessageBytes, 4)
+	l.MaxMessageBytes = part(l.MaxMessageBytes, 2)
+	l.MaxBacklogBytes = part(l.MaxBacklogBytes, 4)
+	l.MaxPartialBytes, l.MaxUnsentBytes = d.lanes.Bound(l.MaxPartialBytes), d.lanes.Bound(l.MaxUnsentBytes)
+	return l
 }
 
 func (l Limits) withDefaults() Limits {

@@ -334,9 +334,9 @@ func (m *monitor) keeps(wishes []wish) *ovs.Error {
 	switch d := m.conn.door; {
 	case more < 0:
 		d.wishes.Give(m.conn.shares, -more)
-	case more > 0 && !d.wishes.Take(m.conn.shares, more, d.lanes.Bound(MaxWishBytes)):
+	case more > 0 && !d.wishes.Take(m.conn.shares, more, d.WishBound()):
 		m.conn.kept.Add(-more)
-		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of all monitors take more than %d bytes, or more of them than its share are of this client's", d.lanes.Bound(MaxWishBytes))
+		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of all monitors take more than %d bytes, or more of them than its share are of this client's", d.WishBound())
 	}
 	m.kept = cost
 	return nil

@@ -70,12 +70,12 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	if !o.waiting {
 		c.pump(false)
 	}
-	switch limits := c.door.limits.Load(); {
+	switch limits := c.door.limitsNow(); {
 	case o.backlog > limits.MaxBacklogBytes:
 		c.cutOff(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limits.MaxBacklogBytes).
 			WithHint("read faster, or raise --ovsdb-max-backlog"))
-	case !c.keep(pieces, c.door.lanes.Bound(limits.MaxUnsentBytes)):
-		c.cutOff(incumbent.Errorf(incumbent.Overloaded, "what waits for slow readers has more than %d bytes, or more of them than its share are of this one's client", c.door.lanes.Bound(limits.MaxUnsentBytes)).
+	case !c.keep(pieces, limits.MaxUnsentBytes):
+		c.cutOff(incumbent.Errorf(incumbent.Overloaded, "what waits for slow readers has more than %d bytes, or more of them than its share are of this one's client", limits.MaxUnsentBytes).
 			WithHint("read faster, or ask for less at a time"))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -72,11 +73,14 @@ type guarded struct {
 	records *records
 }
 
-func startGuarded(t *testing.T) *guarded {
+func startGuarded(t *testing.T) *guarded { return startGuardedWith(t, nil) }
+
+// startGuardedWith is startGuarded with lanes.
+func startGuardedWith(t *testing.T, lanes *admit.Controller) *guarded {
 	t.Helper()
 	g := &guarded{guests: &guests{who: operatorO()}, records: &records{}}
 	g.member = startMember(t, func(c *Config) {
-		c.Schemas, c.Guard, c.Audit = [][]byte{[]byte(testSchema)}, g.guests, g.records.note
+		c.Schemas, c.Guard, c.Audit, c.Admission = [][]byte{[]byte(testSchema)}, g.guests, g.records.note, lanes
 	})
 	return g
 }

@@ -44,9 +44,7 @@ func (u unread) reads(bytes int) {
 // startUnread is a member with so much room for what waits for readers, for want of memory.
 func startUnread(t *testing.T, room int64) *guarded {
 	t.Helper()
-	g := startGuarded(t)
-	g.door.lanes.Controller = withRoom(t, room)
-	return g
+	return startGuardedWith(t, withRoom(t, room))
 }
 
 // withRoom admits everything on a machine on which nothing may have more than so many bytes.
@@ -63,7 +61,7 @@ func withRoom(t *testing.T, room int64) *admit.Controller {
 // What waits for readers is bounded for all connections together: one client that does not
 // read leaves room for others, and who has little to read is never cut off.
 func TestReadersThatDoNotReadShareTheirRoom(t *testing.T) {
-	const room, large, small = 8 << 20, 1 << 20, smallBacklog / 2
+	const room, large, small = 16 << 20, 2 << 20, smallBacklog / 2
 	g := startUnread(t, room)
 	victim, other, little := g.unread(agentOf("victim")), g.unread(agentOf("other")), g.unread(agentOf("greedy"))
 	for i := range 10 {
@@ -104,7 +102,7 @@ func TestReadersThatDoNotReadShareTheirRoom(t *testing.T) {
 
 // What waits for many is kept once, and counts once, until the last of them has it.
 func TestWhatWaitsForManyCountsOnce(t *testing.T) {
-	const large, room = 3*sendBytes + 1000, 8 << 20
+	const large, room = 3*sendBytes + 1000, 16 << 20
 	g := startUnread(t, room)
 	update := make([]byte, large)
 	var readers []unread
@@ -127,7 +125,7 @@ func TestWhatWaitsForManyCountsOnce(t *testing.T) {
 // What waits for many counts for one of those for whom it waits still, and no longer for who
 // has read it.
 func TestWhatWaitsForManyCountsForWhoHasNotReadIt(t *testing.T) {
-	const large, room, free = 512 << 10, 8 << 20, 100 << 10
+	const large, room, free = 512 << 10, 16 << 20, 100 << 10
 	g := startUnread(t, room)
 	update := make([]byte, large)
 	reads, slow := g.unread(agentOf("reads")), g.unread(agentOf("slow"))
@@ -155,7 +153,7 @@ func TestWhatWaitsForManyCountsForWhoHasNotReadIt(t *testing.T) {
 
 // Who asks for more than there is room for has it, and counts until it has been sent.
 func TestAnAnswerMayBeLargerThanTheRoom(t *testing.T) {
-	const room, large = 8 << 20, 20 << 20
+	const room, large = 16 << 20, 20 << 20
 	g := startUnread(t, room)
 	r := g.unread(agentOf("a"))
 	r.conn.answer(make([]byte, large))

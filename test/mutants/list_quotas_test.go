@@ -154,15 +154,21 @@ var ofQuotas = []mutant{
 	},
 	{
 		name: "messages to OVSDB take what they like of a small memory", guarantee: "G39",
-		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG39_MessagesHaveAPartOfTheMemory$",
-		search:  "\tmost := c.door.lanes.Bound(c.door.limits.Load().MaxPartialBytes)\n\tc.mu.Lock()\n\tdefer c.mu.Unlock()\n\tn := max(0, c.weight+c.coming+bytes-smallMessage)\n",
-		replace: "\tmost := c.door.limits.Load().MaxPartialBytes\n\tc.mu.Lock()\n\tdefer c.mu.Unlock()\n\tn := max(0, c.weight+c.coming+bytes-smallMessage)\n",
+		file: "door/ovsdb/limits.go", pkg: "./door/ovsdb", test: "^TestG39_MessagesHaveAPartOfTheMemory$",
+		search:  "l.MaxPartialBytes, l.MaxUnsentBytes = d.lanes.Bound(l.MaxPartialBytes), ",
+		replace: "_, l.MaxUnsentBytes = d.lanes.Bound(l.MaxPartialBytes), ",
 	},
 	{
 		name: "bodies to Consul's API take what they like of a small memory", guarantee: "G39",
 		file: "door/consul/conn.go", pkg: "./door/consul", test: "^TestG39_BodiesHaveAPartOfTheMemory$",
 		search:  "c.door.lanes.Bound(limits.MaxBodies)",
 		replace: "limits.MaxBodies",
+	},
+	{
+		name: "answers that nobody reads take what they like of a small memory", guarantee: "G39",
+		file: "door/native/door.go", pkg: "./door/native", test: "^TestG39_AnswersThatAreNotReadAreCounted$",
+		search:  "return d.lanes.Bound(MaxUnsentBytes)",
+		replace: "return MaxUnsentBytes",
 	},
 	{
 		name: "answers that nobody reads are kept without end", guarantee: "G39",
