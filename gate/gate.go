@@ -431,7 +431,7 @@ func (g *Gate) pause(d time.Duration) {
 		g.mu.Lock()
 		defer g.unlock()
 		g.pausing = false
-		g.weed(weary, 1+g.ready/wearyPart)
+		g.weed(weary, 1, g.ready/wearyPart)
 		g.turn.Broadcast()
 	})
 }

@@ -89,9 +89,9 @@ func (p *Pace) wait(from netip.Addr) (d time.Duration, all bool) {
 }
 
 // holds reports whether those of an address who wait do so for the pace, rather than for a
-// place: not even two of them would be let in now.
-func (p *Pace) holds(from netip.Addr) bool {
-	d, _ := p.ahead(from, 1)
+// place: behind n of them nobody would be let in now.
+func (p *Pace) holds(from netip.Addr, n int) bool {
+	d, _ := p.ahead(from, n)
 	return d > 0
 }
 

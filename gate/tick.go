@@ -21,7 +21,7 @@ func (g *Gate) tick() {
 	for c := g.silent.first; c != nil && g.now-c.since > most; c = g.silent.first {
 		g.drop(c, Silent)
 	}
-	g.weed(patience, g.ready)
+	g.weed(patience, 0, g.ready)
 	g.look()
 	g.turn.Broadcast()
 	g.ticking = false
@@ -31,17 +31,18 @@ func (g *Gate) tick() {
 }
 
 // weed closes some of those who have waited for the pace for more than so many ticks, so many
-// at most: their clients are told in time.
-func (g *Gate) weed(age uint32, most int) {
-	looks := 0
+// at most: their clients are told in time. Of an address so many are left: those it may be the
+// turn of.
+func (g *Gate) weed(age uint32, leave, most int) {
+	looks := max(most, mostLooks)
 	for s := range g.turns.all() {
-		if looks++; looks > max(most, mostLooks) {
+		if looks--; looks < 0 {
 			return
 		}
-		if !g.cfg.Pace.holds(s.address) {
+		if !g.cfg.Pace.holds(s.address, leave) {
 			continue
 		}
-		for c := s.waiting.first; c != nil && g.now-c.spoke > age; c = s.waiting.first {
+		for c := s.waiting.first; c != nil && s.waiting.n > leave && g.now-c.spoke > age; c = s.waiting.first {
 			if most--; most < 0 {
 				return
 			}

@@ -78,7 +78,7 @@ var ofServers = []mutant{
 	{
 		name: "a crowd that waits for the pace is closed at once, and comes back at once", guarantee: "G47",
 		file: "gate/gate.go", pkg: "./gate", test: "^TestG47_ACrowdThatWaitsForThePaceIsDispersed$",
-		search:  "\t\tg.weed(weary, 1+g.ready/wearyPart)\n",
+		search:  "\t\tg.weed(weary, 1, g.ready/wearyPart)\n",
 		replace: "",
 	},
 	{
