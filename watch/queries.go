@@ -74,8 +74,10 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 			return nil, errClosed()
 		}
 		limit := s.hub.limits.Load().QueryBytes
-		for s.bytes.Load() >= limit && s.idle.Len() > 0 {
-			s.forgetOldest()
+		if s.bytes.Load()-s.idleBytes < limit { // what is held leaves room
+			for s.bytes.Load() >= limit && s.idle.Len() > 0 {
+				s.forgetOldest()
+			}
 		}
 		if s.bytes.Load() >= limit {
 			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).

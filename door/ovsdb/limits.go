@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"math"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -52,7 +53,7 @@ const (
 	serverEvery  = 5 * time.Second // that the index in the _Server database is moved on
 
 	// largestUnsent is which part of MaxUnsentBytes one answer, or one update, counts as, if
-	// it is larger.
+	// it is larger; where memory leaves less than four times as much, half of what it leaves.
 	largestUnsent = 8
 
 	maxConditionBytes = 64 << 20 // that the conditions of one connection's monitors cost, about: 200,000 of one value
@@ -88,18 +89,21 @@ func (l Limits) Validate() error {
 // limitsNow are the limits of the moment: no more than memory allows.
 type limitsNow struct {
 	Limits
-	weight int // of a connection's requests that are not answered: the next ones wait
+	weight  int   // of a connection's requests that are not answered: the next ones wait
+	largest int64 // that one answer, or one update, counts as
 }
 
 // limitsNow returns them. What one connection may have goes with what all may: a message fits
 // beside what is held back behind, and neither is more than one client's share.
 func (d *Door) limitsNow() limitsNow {
 	l := limitsNow{Limits: *d.limits.Load()}
-	part := func(of, n int) int { return int(d.lanes.Bound(int64(n*of)) / int64(n)) }
+	part := func(of, n int) int { return int(min(int64(of), d.lanes.Bound(math.MaxInt64)/int64(n))) }
 	l.weight = part(l.MaxMessageBytes, 4)
 	l.MaxMessageBytes = part(l.MaxMessageBytes, 2)
 	l.MaxBacklogBytes = part(l.MaxBacklogBytes, 4)
+	l.largest = l.MaxUnsentBytes / largestUnsent
 	l.MaxPartialBytes, l.MaxUnsentBytes = d.lanes.Bound(l.MaxPartialBytes), d.lanes.Bound(l.MaxUnsentBytes)
+	l.largest = min(l.largest, l.MaxUnsentBytes/2)
 	return l
 }
 

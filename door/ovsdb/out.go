@@ -73,8 +73,8 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	switch limits := c.door.limitsNow(); {
 	case o.backlog > limits.MaxBacklogBytes:
 		c.cutOff(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limits.MaxBacklogBytes).
-			WithHint("read faster, or raise --ovsdb-max-backlog"))
-	case !c.keep(pieces, limits.MaxUnsentBytes):
+			WithHint("read faster, or ask for less"))
+	case !c.keep(pieces, limits.MaxUnsentBytes, limits.largest):
 		c.cutOff(incumbent.Errorf(incumbent.Overloaded, "what waits for slow readers has more than %d bytes, or more of them than its share are of this one's client", limits.MaxUnsentBytes).
 			WithHint("read faster, or ask for less at a time"))
 	}
@@ -85,12 +85,12 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 // who has little to read is not cut off for what others do not read. Of what was handed in
 // together the part counts that is sent last: a database may be larger than the room is, and
 // who asks for all of it is to have it.
-func (c *conn) keep(last int, most int64) bool {
+func (c *conn) keep(last int, most, largest int64) bool {
 	o := &c.out
 	if int64(o.backlog)+o.unread.Load() <= smallBacklog {
 		return true
 	}
-	left := most / largestUnsent
+	left := largest
 	for i := len(o.queue) - 1; i >= max(0, len(o.queue)-last) && left > 0; i-- {
 		p := &o.queue[i]
 		if !c.door.unsent.take(c.shares, p.bytes, most) {

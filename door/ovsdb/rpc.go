@@ -48,7 +48,7 @@ func (c *conn) serve(message []byte) {
 		c.door.counts.asked(r.method)
 		if more := v.Count()*valueBytes - r.size; more > 0 {
 			if !c.grows(more) {
-				r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered has too many values"))
+				r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered, %d bytes for each of its values at least, has more than %d bytes, or more of them than its share are of this one's client", valueBytes, c.door.limitsNow().MaxPartialBytes))
 				return
 			}
 			r.size += more
