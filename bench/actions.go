@@ -35,9 +35,11 @@ type Action struct {
 	// Way is which messages of the member a cut loses: out, in or both.
 	Way   string   `yaml:"way,omitempty"`
 	Delay Duration `yaml:"delay,omitempty"` // of each sync of a slow disk
-	// Of strangers: connections that say nothing, and clients that flood.
+	// Of strangers: connections that say nothing, clients that flood, and connections whose
+	// message never ends.
 	Silent int `yaml:"silent,omitempty"`
 	Flood  int `yaml:"flood,omitempty"`
+	Slow   int `yaml:"slow,omitempty"`
 	// Of a flood: what it consists of, how many times as much as the servers carry (0:
 	// the next request when the last is answered, which finds out what they carry), and
 	// whether its clients wait a second at most and ask again at once.
@@ -99,10 +101,10 @@ func (a Action) validate() error {
 		return fmt.Errorf("work %q is none of %s, for a flood and nothing else", a.Work, strings.Join(sortedKeys(floods), ", "))
 	case math.IsNaN(a.Times) || a.Times < 0 || a.Times > maxFloodTimes || a.Rude && a.Times == 0:
 		return fmt.Errorf("times is %v; it must be 0 to %d, and more than 0 of rude clients", a.Times, maxFloodTimes)
-	case (a.Silent != 0 || a.Flood != 0) != (a.Do == "strangers"):
-		return fmt.Errorf("silent is %d and flood %d; strangers, and nothing else, need one of them", a.Silent, a.Flood)
-	case a.Silent < 0 || a.Silent > maxSilent || a.Flood < 0 || a.Flood > maxFlooders:
-		return fmt.Errorf("silent is %d and flood %d; limits are %d and %d", a.Silent, a.Flood, maxSilent, maxFlooders)
+	case (a.Silent != 0 || a.Flood != 0 || a.Slow != 0) != (a.Do == "strangers"):
+		return fmt.Errorf("silent is %d, flood %d and slow %d; strangers, and nothing else, need one of them", a.Silent, a.Flood, a.Slow)
+	case a.Silent < 0 || a.Silent > maxSilent || a.Flood < 0 || a.Flood > maxFlooders || a.Slow < 0 || a.Slow > maxSlow:
+		return fmt.Errorf("silent is %d, flood %d and slow %d; limits are %d, %d and %d", a.Silent, a.Flood, a.Slow, maxSilent, maxFlooders, maxSlow)
 	case a.Do == "cut" && !slices.Contains([]string{"out", "in", "both"}, a.Way):
 		return fmt.Errorf("way %q is none of out, in, both", a.Way)
 	case a.Do == "slow-disk" && (a.Delay <= 0 || time.Duration(a.Delay) > maxDelay):

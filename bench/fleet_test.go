@@ -331,8 +331,8 @@ func TestExtensionsThatAreRefusedAreCounted(t *testing.T) {
 // Strangers sit and flood while the fleet goes on and somebody logs in.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	s := ordealOf(t, newFakeCluster(t, 3), "[{after: 0s, do: strangers, member: all, silent: 9, flood: 1}]")
-	if s.Facts["strangers_silent"] < 9 || s.Facts["strangers_requests"] == 0 || s.Ops["login"].Count == 0 || s.Ops["login"].Errors > 0 || !s.Passed() {
+	s := ordealOf(t, newFakeCluster(t, 3), "[{after: 0s, do: strangers, member: all, silent: 9, flood: 1, slow: 3}]")
+	if s.Facts["strangers_silent"] < 9 || s.Facts["strangers_requests"] == 0 || s.Facts["strangers_slow"] < 3 || s.Ops["login"].Count == 0 || s.Ops["login"].Errors > 0 || !s.Passed() {
 		t.Errorf("silent: %v, %+v: %v", s.Facts, s.Ops["login"], s.Texts)
 	}
 	if s.Facts["extend_p99_times"] <= 0 {

@@ -36,13 +36,14 @@ var strangerSource = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 250)}
 
 // strangers are clients that prove nothing: some connect and say nothing, to every
 // listener, and come again when they are closed; others send compressed requests and
-// wrong tokens, one after the other. Meanwhile somebody who may logs in again and
-// again.
+// wrong tokens, one after the other, or a message that never ends. Meanwhile somebody who
+// may logs in again and again.
 type strangers struct {
 	*run
 	bomb             []byte
 	silent, closed   atomic.Int64 // connections opened, and closed by a server
 	floods, answered atomic.Int64 // requests sent, and refused by an answer
+	slow             visits
 }
 
 // strangers lets them in on some members. What it returns ends them.
@@ -80,6 +81,13 @@ func (o *ordeal) strangers(ctx context.Context, a Action, who []int) (end func()
 	for i := range a.Flood {
 		all.Go(func() { s.flood(ctx, urls[i%len(urls)]) })
 	}
+	for i := range a.Slow {
+		all.Go(func() {
+			if sleep(ctx, time.Duration(i)*sitEvery) == nil {
+				s.dribble(ctx, listeners[i%len(listeners)], slowStarts[i/len(listeners)%len(slowStarts)])
+			}
+		})
+	}
 	all.Go(func() { s.logIn(ctx, urls) })
 	return func() {
 		took, grown := o.now()-began, -float64(before)
@@ -106,6 +114,9 @@ func (s *strangers) judge(a Action, took time.Duration) {
 	}
 	if took > silentAllowed && s.silent.Load() > 0 && s.closed.Load() == 0 {
 		s.check.Violate("in %v no server closed a connection that says nothing", took)
+	}
+	if a.Slow > 0 {
+		s.slow.judge(s, a.Slow)
 	}
 	if n := s.rec.op("login").summary().Errors; n > 0 {
 		s.check.Violate("%d who are known did not get in beside strangers", n)
