@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"container/list"
 	"net/http"
 	"sync"
@@ -140,6 +141,9 @@ func (c *conn) head(p *park.Conn, data []byte) (int, *refusal) {
 		return 0, nil
 	}
 	c.looked = 0
+	if bytes.Count(data[:end], []byte{'\n'}) > maxHeadLines {
+		return 0, headTooLarge
+	}
 	in, bad := newIncoming(data[:end], limits)
 	if bad == nil && !in.arrives(len(data)-end) {
 		in.unread = c.refusesEarly(in)
@@ -222,6 +226,8 @@ func (c *conn) sender(head *http.Request) (w admit.Who, known bool) {
 	}
 	return admit.Who{Client: admit.ClientOf(p.Name, peer.Remote.String())}, true
 }
+
+var errSlowReader = incumbent.Errorf(incumbent.DeadlineExceeded, "an answer took too long to be read").WithHint("read it faster")
 
 var errSlowBody = incumbent.Errorf(incumbent.DeadlineExceeded, "the body of a request took too long").WithHint("send it faster")
 

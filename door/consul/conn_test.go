@@ -2,9 +2,11 @@ package consul
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -324,5 +326,48 @@ func eventually(t testing.TB, so func() bool) {
 		if time.Now().After(ends) {
 			t.Fatal("it never came about")
 		}
+	}
+}
+
+// A head of very many lines is refused before it is parsed.
+func TestG47_HeadsHaveNotTooManyLines(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/echo", echo)
+	for lines, want := range map[int]int{maxHeadLines / 2: http.StatusOK, maxHeadLines: http.StatusRequestHeaderFieldsTooLarge} {
+		c := m.dial()
+		c.write("GET /echo HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("A: b\r\n", lines) + "\r\n")
+		if a := c.read("GET"); a.StatusCode != want {
+			t.Errorf("%d lines: %s", lines, a.Status)
+		}
+	}
+}
+
+// A large answer that is read very slowly ends with its connection: it stays in memory for as
+// long, whatever has become of what it says. Whoever reads it in time has it.
+func TestG47_ALargeAnswerIsReadInTime(t *testing.T) {
+	const size = 4 << 20
+	for name, tt := range map[string]struct {
+		perSecond int
+		whole     bool
+	}{"slowly": {slowestBytes / 4, false}, "in time": {2 * slowestBytes, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := startPiped(t, nil)
+				m.serveAt("/large", func(_ *Door, r *request) { r.bytes(http.StatusOK, "text/plain", make([]byte, size)) })
+				c := m.dial()
+				c.write("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+				_ = c.conn.SetDeadline(time.Time{}) // longer than anything else may take
+				read, b := 0, make([]byte, tt.perSecond)
+				for err := error(nil); err == nil && read < size; {
+					var n int
+					n, err = io.ReadFull(c.in, b)
+					read += n
+					time.Sleep(time.Second)
+				}
+				if got := read >= size; got != tt.whole {
+					t.Errorf("%d bytes are read", read)
+				}
+			})
+		})
 	}
 }

@@ -33,6 +33,9 @@ const (
 	smallBody     = 64 << 10  // bytes of a body that are taken from everybody, whatever others send, and not counted
 	maxJSONValues = 64 << 10  // values of a body, each of which may take a kilobyte of memory
 	sendBytes     = 256 << 10 // of one answer handed to the connection at once
+	slowestBytes  = 64 << 10  // a second of an answer that is handed on in pieces, beyond slowestFirst
+	slowestFirst  = 30 * time.Second
+	maxHeadLines  = 256 // each may take a kilobyte of memory
 )
 
 // Limits bound what one client, and all of them, may ask of the door. Zero fields

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -124,7 +125,12 @@ func (r *request) send(status int, body []byte) {
 	if err != nil {
 		return // Closed follows
 	}
-	r.sendRest(body[len(first):])
+	rest := body[len(first):]
+	if len(rest) > 0 { // it stays as long as it is not read, whatever becomes of what it was made of
+		inTime := slowestFirst + time.Duration(len(body))*time.Second/slowestBytes
+		r.late = time.AfterFunc(inTime, func() { p.Close(errSlowReader) })
+	}
+	r.sendRest(rest)
 }
 
 // sendRest sends what is left of a body a piece at a time: the next one when the client
@@ -140,6 +146,9 @@ func (r *request) sendRest(body []byte) {
 			return
 		}
 		body = body[len(piece):]
+	}
+	if r.late != nil {
+		r.late.Stop()
 	}
 	r.conn.answered(p, !r.ends())
 }
