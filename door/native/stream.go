@@ -61,6 +61,7 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 		s.conn.Store(c)
 	}
 	w := s.door.benches[c.Worker()]
+	w.pong = nil
 	read := websocket.Reader{Op: ws.OpBinary, Limit: s.door.limits.Load().MaxMessageBytes}
 	n := 0
 	for n < len(data) {
@@ -83,7 +84,16 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			return len(data), nil
 		}
 	}
+	w.answerPing(c)
 	return n, nil
+}
+
+// answerPing answers the last ping that has come, if there was one.
+func (w *bench) answerPing(c *park.Conn) {
+	if w.pong != nil {
+		_, _ = c.Write(w.pong) // if it has ended, Closed follows
+		w.pong = nil
+	}
 }
 
 // end says good-bye and closes once that was sent.
@@ -99,12 +109,13 @@ func (s *stream) end(c *park.Conn, frame []byte, err error) {
 // message serves one message or control frame.
 func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocket.Error {
 	for i := range m.Controls {
-		s.control(c, &m.Controls[i])
+		s.control(w, &m.Controls[i])
 	}
 	if m.Op != ws.OpBinary {
-		s.control(c, m)
+		s.control(w, m)
 		return nil
 	}
+	w.answerPing(c)
 	if bad := w.decoder.decode(m.Payload); bad != nil {
 		return bad
 	}
@@ -119,9 +130,11 @@ func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocke
 	return nil
 }
 
-func (s *stream) control(c *park.Conn, m *websocket.Message) {
+// control notes a ping. Of several that come behind one another the last is answered (RFC
+// 6455, section 5.5.3): an answer to each would cost a write each.
+func (s *stream) control(w *bench, m *websocket.Message) {
 	if m.Op == ws.OpPing {
-		_ = c.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
+		w.pong = websocket.Frame(ws.OpPong, m.Payload)
 	}
 }
 
@@ -162,11 +175,12 @@ func (s *stream) write(b []byte) {
 	}
 }
 
-// reply answers one frame. It runs on a goroutine of the door.
+// reply answers one frame. It runs on a goroutine of the door. What has to wait for its
+// reader counts as memory of the connection.
 func (s *stream) reply(f *pb.ServerFrame) {
 	b := appendFrame(websocket.Start(make([]byte, 0, websocket.MaxHeader+sizeBytesField(proto.Size(f)))), f)
 	if c := s.conn.Load(); c != nil {
-		_ = c.Send(b[websocket.Finish(b, ws.OpBinary):]) // if it has ended, Closed follows
+		_, _ = c.Write(b[websocket.Finish(b, ws.OpBinary):]) // if it has ended, Closed follows
 	}
 }
 
