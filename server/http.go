@@ -21,7 +21,7 @@ func (s *Server) newHTTP() *http.Server {
 		mux.Handle(path, s.door)
 	}
 	for path, h := range s.routes() {
-		h = s.protect(calls.Must(path), h)
+		h = inTime(s.protect(calls.Must(path), h))
 		if strings.HasPrefix(path, "/debug/") {
 			h = loopbackOnly(h)
 		}
@@ -40,6 +40,19 @@ func (s *Server) newHTTP() *http.Server {
 		h.TLSConfig = s.certs.config()
 	}
 	return h
+}
+
+// routePatience is how long the answer of a route of the member's own may take to be read.
+// Profiles, which take as long as they are told, say otherwise themselves.
+const routePatience = 30 * time.Second
+
+// inTime has a handler give up who does not read its answer: over HTTP/2 a stream that is
+// given no window would keep it for ever, with what it has to say.
+func inTime(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(routePatience)) // of what has none, as in tests
+		h.ServeHTTP(w, r)
+	})
 }
 
 // unambiguous ends the connection of HTTP/1 with the answer to a request of which somebody

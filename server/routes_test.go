@@ -1,8 +1,11 @@
 package server
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/calls"
 )
@@ -23,5 +26,22 @@ func TestG12_EveryRouteHasARow(t *testing.T) {
 				t.Errorf("the table has %s, which nobody serves", w)
 			}
 		}
+	}
+}
+
+// deadlined notes the deadline of an answer.
+type deadlined struct {
+	http.ResponseWriter
+	at time.Time
+}
+
+func (d *deadlined) SetWriteDeadline(at time.Time) error { d.at = at; return nil }
+
+// What the member serves itself is given up if it is not read; profiles take longer.
+func TestG47_RoutesHaveADeadline(t *testing.T) {
+	w := &deadlined{ResponseWriter: httptest.NewRecorder()}
+	inTime(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if in := time.Until(w.at); in <= 0 || in > routePatience {
+		t.Errorf("it may take %v", in)
 	}
 }
