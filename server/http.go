@@ -21,11 +21,7 @@ func (s *Server) newHTTP() *http.Server {
 		mux.Handle(path, s.door)
 	}
 	for path, h := range s.routes() {
-		h = inTime(s.protect(calls.Must(path), h))
-		if strings.HasPrefix(path, "/debug/") {
-			h = loopbackOnly(h)
-		}
-		mux.Handle(path, h)
+		mux.Handle(path, route(path, s.protect(calls.Must(path), h)))
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -43,8 +39,16 @@ func (s *Server) newHTTP() *http.Server {
 }
 
 // routePatience is how long the answer of a route of the member's own may take to be read.
-// Profiles, which take as long as they are told, say otherwise themselves.
 const routePatience = 30 * time.Second
+
+// route is what answers at a path of the member's own: in time, but for profiles, which take
+// as long as their caller asks for.
+func route(path string, h http.Handler) http.Handler {
+	if strings.HasPrefix(path, "/debug/") {
+		h = loopbackOnly(h)
+	}
+	return inTime(h)
+}
 
 // inTime has a handler give up who does not read its answer: over HTTP/2 a stream that is
 // given no window would keep it for ever, with what it has to say.

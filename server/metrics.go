@@ -129,7 +129,7 @@ func (c *scraped) Describe(out chan<- *prometheus.Desc) {
 func (c *scraped) Collect(out chan<- prometheus.Metric) { c.collect(out) }
 
 // maxScrapes is how many may read metrics at once. Others are told 503: each has all of them made.
-const maxScrapes = 8
+const maxScrapes = 32
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: maxScrapes})

@@ -39,9 +39,21 @@ func (d *deadlined) SetWriteDeadline(at time.Time) error { d.at = at; return nil
 
 // What the member serves itself is given up if it is not read; profiles take longer.
 func TestG47_RoutesHaveADeadline(t *testing.T) {
-	w := &deadlined{ResponseWriter: httptest.NewRecorder()}
-	inTime(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if in := time.Until(w.at); in <= 0 || in > routePatience {
-		t.Errorf("it may take %v", in)
+	answered := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, c := range []struct {
+		path, from string
+		ends       bool
+	}{
+		{"GET /metrics", "127.0.0.1:1", true},
+		{"/debug/pprof/profile", "127.0.0.1:1", false},
+		{"/debug/pprof/profile", "192.0.2.1:1", true}, // is told that there is none
+	} {
+		w := &deadlined{ResponseWriter: httptest.NewRecorder()}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = c.from
+		route(c.path, answered).ServeHTTP(w, r)
+		if in := time.Until(w.at); c.ends && (in <= 0 || in > routePatience) || !c.ends && !w.at.IsZero() {
+			t.Errorf("%s from %s may take %v", c.path, c.from, in)
+		}
 	}
 }

@@ -34,12 +34,13 @@ type conn struct {
 	in     *incoming   // whose body has not come whole; nil: there is none
 	slow   *time.Timer // ends the wait for that
 
-	mu      sync.Mutex // guards the rest; held to change it
-	gone    bool       // Closed was called
-	last    bool       // nothing is read any more
-	held    bool       // the worker waits to be woken for what it has
-	current *request   // that is not answered
-	give    func()     // gives back what the connection holds; nil: nothing
+	mu      sync.Mutex  // guards the rest; held to change it
+	gone    bool        // Closed was called
+	late    *time.Timer // ends the connection if its large answer is not read; nil: there is none
+	last    bool        // nothing is read any more
+	held    bool        // the worker waits to be woken for what it has
+	current *request    // that is not answered
+	give    func()      // gives back what the connection holds; nil: nothing
 }
 
 var _ park.Handler = (*conn)(nil)
@@ -271,6 +272,7 @@ func (c *conn) refuse(p *park.Conn, bad *refusal) {
 func (c *conn) answered(p *park.Conn, keepAlive bool) {
 	c.mu.Lock()
 	held := c.held
+	c.inTime()
 	c.current, c.held, c.last = nil, false, c.last || !keepAlive
 	last := c.last
 	c.mu.Unlock()
@@ -279,6 +281,24 @@ func (c *conn) answered(p *park.Conn, keepAlive bool) {
 		p.Finish(nil)
 	case held:
 		p.Wake()
+	}
+}
+
+// expect ends the connection unless its answer of so many bytes is handed on in time: it stays
+// in memory as long as it is not read, whatever becomes of what it was made of.
+func (c *conn) expect(p *park.Conn, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.late = time.AfterFunc(slowestFirst+time.Duration(bytes)*time.Second/slowestBytes, func() { p.Close(errSlowReader) })
+	}
+}
+
+// inTime says that the answer has been handed on, or never will be. With mu held.
+func (c *conn) inTime() {
+	if c.late != nil {
+		c.late.Stop()
+		c.late = nil
 	}
 }
 
@@ -320,6 +340,7 @@ func (c *conn) Closed(*park.Conn, park.Reason, error) {
 	c.arrived()
 	c.mu.Lock()
 	c.gone = true
+	c.inTime()
 	r, give := c.current, c.give
 	c.mu.Unlock()
 	if give != nil {

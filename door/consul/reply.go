@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 )
@@ -126,9 +125,8 @@ func (r *request) send(status int, body []byte) {
 		return // Closed follows
 	}
 	rest := body[len(first):]
-	if len(rest) > 0 { // it stays as long as it is not read, whatever becomes of what it was made of
-		inTime := slowestFirst + time.Duration(len(body))*time.Second/slowestBytes
-		r.late = time.AfterFunc(inTime, func() { p.Close(errSlowReader) })
+	if len(rest) > 0 {
+		r.conn.expect(p, len(body))
 	}
 	r.sendRest(rest)
 }
@@ -146,9 +144,6 @@ func (r *request) sendRest(body []byte) {
 			return
 		}
 		body = body[len(piece):]
-	}
-	if r.late != nil {
-		r.late.Stop()
 	}
 	r.conn.answered(p, !r.ends())
 }

@@ -47,7 +47,6 @@ type request struct {
 	judged    uint64      // rechecks of the door when it was judged
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer
-	late      *time.Timer // ends the connection if a large answer is not read; nil: it is not large
 
 	mu      sync.Mutex // guards the rest; held to change it
 	place   admit.Place

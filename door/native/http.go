@@ -239,6 +239,7 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		who.control.group = groupOf(r.Any())
 		_ = who.control.SetReadDeadline(time.Time{})
 		who.writeAnyTime()
+		defer func() { who.writeWithin(t.d.limits.Load().WriteTimeout) }() // whatever it is answered with
 		if err := t.d.mayAsk(who, r.Any()); err != nil {
 			return nil, t.d.callError(err)
 		}
@@ -255,7 +256,6 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return nil, t.d.callError(err)
 			}
 		}
-		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return out, err
 	}
 }

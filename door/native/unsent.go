@@ -18,7 +18,6 @@ const (
 	MaxUnsentBytes = 256 << 20 // of all callers, about
 	unsentPart     = 2         // one principal that is no operator has one part of so many
 	smallAnswer    = 64 << 10  // is not refused for what others do not read
-	fewResults     = 16        // of extensions in one answer, which is not counted
 	unsentRetry    = time.Second
 )
 
@@ -118,13 +117,9 @@ func readsAlone(in *pb.TxnRequest) bool {
 
 // keep counts the answer to a call until it has been sent: see Door.bounded.
 func (d *Door) keep(who *caller, spec connect.Spec, request, answer any) error {
-	switch a := answer.(type) {
-	case *pb.ClaimResponse, *pb.ReleaseResponse, *pb.PutResponse:
+	switch answer.(type) {
+	case *pb.ClaimResponse, *pb.ExtendResponse, *pb.ReleaseResponse, *pb.PutResponse:
 		return nil // small and many
-	case *pb.ExtendResponse:
-		if len(a.Results) <= fewResults {
-			return nil
-		}
 	}
 	m, ok := answer.(proto.Message)
 	if !ok {

@@ -1,14 +1,10 @@
 package native
 
 import (
-	"slices"
 	"testing"
-
-	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
-	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // What nobody reads of one principal's answers stops that one's reads alone, and what all
@@ -58,22 +54,5 @@ func TestG39_AnswersThatAreNotReadAreCounted(t *testing.T) {
 	u.give("agent:c", each)
 	if n := u.bytes(); n != 0 || len(u.by) != 0 {
 		t.Errorf("%d bytes are left, of %v", n, u.by)
-	}
-}
-
-// The answer to many extensions at once is counted: what is said of each that failed may be
-// ten times what asked for it.
-func TestG39_AnswersToManyExtensionsAreCounted(t *testing.T) {
-	m := newMember(t)
-	for n, counted := range map[int]bool{fewResults: false, fewResults + 1: true} {
-		who := &caller{control: &callControl{}}
-		answer := &pb.ExtendResponse{Results: slices.Repeat([]*pb.ExtensionResult{{Error: &pb.Error{Message: "no"}}}, n)}
-		if err := m.door.keep(who, connect.Spec{}, &pb.ExtendRequest{}, answer); err != nil {
-			t.Fatal(err)
-		}
-		if got := m.door.UnsentBytes() > 0; got != counted {
-			t.Errorf("of %d: counted %v", n, got)
-		}
-		m.door.sent(who)
 	}
 }
