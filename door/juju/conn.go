@@ -20,7 +20,6 @@ type conn struct {
 	parked atomic.Pointer[park.Conn]
 	rights atomic.Pointer[auth.Rights] // by the policies of the last look
 	open   atomic.Int32                // requests without an answer; of a wait for several leases, each
-	pong   []byte                      // the worker's: answers the last ping of those that are read; nil: there was none
 
 	park.Link[*conn] // in door.conns
 
@@ -54,28 +53,18 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 			return len(data), nil
 		}
 	}
-	c.answerPing(p)
 	return n, nil
-}
-
-// answerPing answers the last ping that has come, if there was one.
-func (c *conn) answerPing(p *park.Conn) {
-	if c.pong != nil {
-		_, _ = p.Write(c.pong) // if it has ended, Closed follows
-		c.pong = nil
-	}
 }
 
 // message serves one message or control frame.
 func (c *conn) message(p *park.Conn, m *websocket.Message) *websocket.Error {
 	for i := range m.Controls {
-		c.control(&m.Controls[i])
+		c.control(p, &m.Controls[i])
 	}
 	if m.Op != ws.OpText {
-		c.control(m)
+		c.control(p, m)
 		return nil
 	}
-	c.answerPing(p)
 	r, ok := decodeRequest(m.Payload)
 	if !ok {
 		return &websocket.Error{Code: ws.StatusPolicyViolation, Reason: "message is not a request"}
@@ -84,11 +73,9 @@ func (c *conn) message(p *park.Conn, m *websocket.Message) *websocket.Error {
 	return nil
 }
 
-// control notes a ping. Of several that come behind one another the last is answered (RFC
-// 6455, section 5.5.3): an answer to each would cost a write each.
-func (c *conn) control(m *websocket.Message) {
+func (c *conn) control(p *park.Conn, m *websocket.Message) {
 	if m.Op == ws.OpPing {
-		c.pong = websocket.Frame(ws.OpPong, m.Payload)
+		_ = p.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
 	}
 }
 

@@ -57,7 +57,6 @@ type bench struct {
 	decoder decoder
 	gather  *gather
 	turn    uint32 // of the gather, to know which streams are in it
-	pong    []byte // answers the last ping of those that are read; nil: there was none
 	refused outbox // answers to what was refused at once
 }
 

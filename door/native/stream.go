@@ -61,7 +61,6 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 		s.conn.Store(c)
 	}
 	w := s.door.benches[c.Worker()]
-	w.pong = nil
 	read := websocket.Reader{Op: ws.OpBinary, Limit: s.door.limits.Load().MaxMessageBytes}
 	n := 0
 	for n < len(data) {
@@ -84,16 +83,7 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			return len(data), nil
 		}
 	}
-	w.answerPing(c)
 	return n, nil
-}
-
-// answerPing answers the last ping that has come, if there was one.
-func (w *bench) answerPing(c *park.Conn) {
-	if w.pong != nil {
-		_, _ = c.Write(w.pong) // if it has ended, Closed follows
-		w.pong = nil
-	}
 }
 
 // end says good-bye and closes once that was sent.
@@ -109,13 +99,12 @@ func (s *stream) end(c *park.Conn, frame []byte, err error) {
 // message serves one message or control frame.
 func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocket.Error {
 	for i := range m.Controls {
-		s.control(w, &m.Controls[i])
+		s.control(c, &m.Controls[i])
 	}
 	if m.Op != ws.OpBinary {
-		s.control(w, m)
+		s.control(c, m)
 		return nil
 	}
-	w.answerPing(c)
 	if bad := w.decoder.decode(m.Payload); bad != nil {
 		return bad
 	}
@@ -130,11 +119,9 @@ func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocke
 	return nil
 }
 
-// control notes a ping. Of several that come behind one another the last is answered (RFC
-// 6455, section 5.5.3): an answer to each would cost a write each.
-func (s *stream) control(w *bench, m *websocket.Message) {
+func (s *stream) control(c *park.Conn, m *websocket.Message) {
 	if m.Op == ws.OpPing {
-		w.pong = websocket.Frame(ws.OpPong, m.Payload)
+		_ = c.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
 	}
 }
 

@@ -3,7 +3,6 @@ package native
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -284,28 +283,6 @@ func TestStreamProtocolErrors(t *testing.T) {
 			}
 			w.ended()
 		})
-	}
-}
-
-// Pings that have come together are answered together, by an answer to the last: each of them
-// costs the client six bytes.
-func TestG47_PingsAreAnsweredTogether(t *testing.T) {
-	w := newMember(t).dial()
-	const many = 1000
-	var b []byte
-	for i := range many {
-		b = append(b, clientFrameBytes(ws.OpPing, true, []byte(strconv.Itoa(i)))...)
-	}
-	w.write(b)
-	pongs := 0
-	for said := ""; said != strconv.Itoa(many-1); pongs++ {
-		op, p := w.read()
-		if said = string(p); op != ws.OpPong {
-			t.Fatalf("%v %q", op, said)
-		}
-	}
-	if pongs > many/10 {
-		t.Errorf("%d pongs", pongs)
 	}
 }
 
