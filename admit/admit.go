@@ -159,6 +159,7 @@ type Controller struct {
 	shut     [numRanks]atomic.Int64 // the rank was at its limit: those before it are shut until then
 	shares   shutShares             // the same, for those who had more than their share of it
 	order    observedOrder
+	slowed   atomic.Uint64
 	memory   atomic.Int32 // ranks below this one are shut for want of memory
 	ceiling  atomic.Int64 // the memory limit, in bytes; 0: none
 	mode     atomic.Uint32

@@ -106,6 +106,14 @@ func (c Clocked) Refuses(w Who, lanes []Lane) error {
 	return c.Controller.Refuses(w, lanes, c.Now())
 }
 
+// Slow is [Controller.Slow] of now.
+func (c Clocked) Slow(p *Pace, bytes int) time.Duration {
+	if c.Controller == nil || bytes <= 0 {
+		return 0 // most ask for something
+	}
+	return c.Controller.Slow(p, bytes, c.Now())
+}
+
 // Take hands the place over to other work. false: it is none, or was handed over or given
 // back before. p may be nil, which is none.
 func (p *Place) Take() (Place, bool) {

@@ -41,6 +41,7 @@ type Conn struct {
 	sure  atomic.Bool // proven
 	holds atomic.Bool // something is given back with the connection
 	visit atomic.Pointer[Visit]
+	kept  atomic.Pointer[any]
 
 	// Under gate.mu.
 	stage  stage
@@ -253,6 +254,17 @@ func NewContext(ctx context.Context, c net.Conn) context.Context {
 func FromContext(ctx context.Context) *Conn {
 	c, _ := ctx.Value(contextKey{}).(*Conn)
 	return c
+}
+
+// Kept is what a door keeps with the connection: what first returns, from when it is first asked for.
+// It may be asked for from any goroutine; then first may be called more than once.
+func (c *Conn) Kept(first func() any) any {
+	if kept := c.kept.Load(); kept != nil {
+		return *kept
+	}
+	made := first()
+	c.kept.CompareAndSwap(nil, &made)
+	return *c.kept.Load()
 }
 
 // ProveRequest is [Prove] of the connection of a request.

@@ -38,9 +38,11 @@ type conn struct {
 	gone    bool        // Closed was called
 	late    *time.Timer // ends the connection if its large answer is not read; nil: there is none
 	last    bool        // nothing is read any more
-	held    bool        // the worker waits to be woken for what it has
-	current *request    // that is not answered
-	give    func()      // gives back what the connection holds; nil: nothing
+	rests   bool        // nothing is served for a while
+	pace    admit.Pace
+	held    bool     // the worker waits to be woken for what it has
+	current *request // that is not answered
+	give    func()   // gives back what the connection holds; nil: nothing
 }
 
 var _ park.Handler = (*conn)(nil)
@@ -114,7 +116,7 @@ func (c *conn) standing() standing {
 	switch {
 	case c.last:
 		return finished
-	case c.current != nil:
+	case c.current != nil || c.rests:
 		c.held = true
 		return busy
 	}
@@ -160,7 +162,7 @@ func (c *conn) head(p *park.Conn, data []byte) (int, *refusal) {
 // says. The connection ends with the answer unless what is still to come is little: then
 // it is read and forgotten.
 func (c *conn) refusesEarly(in *incoming) bool {
-	r := c.door.newRequest(c, in.head, nil)
+	r := c.door.newRequest(c, in, nil)
 	if in.waiting || in.chunks != nil || in.left > maxUnread {
 		r.keepAlive = false
 	}
@@ -250,7 +252,7 @@ func (c *conn) arrived() {
 func (c *conn) begin() {
 	in := c.in
 	c.arrived()
-	r := c.door.newRequest(c, in.head, in.body)
+	r := c.door.newRequest(c, in, in.body)
 	c.owes(r)
 	r.later(r.serve)
 }
@@ -267,19 +269,44 @@ func (c *conn) refuse(p *park.Conn, bad *refusal) {
 	}
 }
 
-// answered says that the answer to the current request has been sent: the next one may
-// be read.
-func (c *conn) answered(p *park.Conn, keepAlive bool) {
+// answered says that the answer to the current request has been sent: the next one may be served,
+// or, where a lane was asked for nothing, perhaps later: see [admit.Pace].
+func (c *conn) answered(p *park.Conn, r *request, keepAlive bool) {
 	c.mu.Lock()
-	held := c.held
 	c.inTime()
-	c.current, c.held, c.last = nil, false, c.last || !keepAlive
-	last := c.last
+	c.current, c.last = nil, c.last || !keepAlive
+	last, rest := c.last, time.Duration(0)
+	if !r.asked && !last {
+		rest = c.door.lanes.Slow(&c.pace, r.came+admit.MessageBytes)
+	}
+	c.rests = rest > 0
+	held := c.goOn()
 	c.mu.Unlock()
 	switch {
 	case last:
 		p.Finish(nil)
+	case rest > 0:
+		time.AfterFunc(rest, func() { c.rested(p) })
 	case held:
+		p.Wake()
+	}
+}
+
+// goOn reports whether the worker is to be woken for what it has, which it is then. With mu held.
+func (c *conn) goOn() (wake bool) {
+	if wake = c.held && !c.rests; wake {
+		c.held = false
+	}
+	return wake
+}
+
+// rested says that the connection has rested.
+func (c *conn) rested(p *park.Conn) {
+	c.mu.Lock()
+	c.rests = false
+	held := c.goOn()
+	c.mu.Unlock()
+	if held {
 		p.Wake()
 	}
 }

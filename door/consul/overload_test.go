@@ -222,7 +222,7 @@ func TestG41_AServiceLeavesRoomForOthers(t *testing.T) {
 			lane := act.methods["PUT"].call.LaneOfRead(false)
 			of := func(name string) string { return strings.ReplaceAll(body, "NAME", name) }
 			group := func(name string) admit.Key {
-				r := m.door.newRequest(nil, &http.Request{Method: http.MethodPut, URL: &url.URL{Path: path}}, []byte(of(name)))
+				r := m.door.newRequest(nil, &incoming{head: &http.Request{Method: http.MethodPut, URL: &url.URL{Path: path}}}, []byte(of(name)))
 				r.who = &caller{}
 				return r.work().Group
 			}

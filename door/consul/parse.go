@@ -134,6 +134,7 @@ func hasHeader(head []byte, name string) bool {
 // incoming is a request of which the head is there.
 type incoming struct {
 	head    *http.Request
+	lines   int // bytes of it
 	body    []byte
 	left    int64    // of a body whose length is known
 	chunks  *dechunk // of one that comes in chunks; nil: it does not
@@ -151,7 +152,7 @@ func newIncoming(head []byte, limits *Limits) (*incoming, *refusal) {
 	if bad != nil {
 		return nil, bad
 	}
-	in := &incoming{head: r, left: max(0, r.ContentLength), max: limits.MaxBodyBytes}
+	in := &incoming{head: r, lines: len(head), left: max(0, r.ContentLength), max: limits.MaxBodyBytes}
 	if in.left > in.max {
 		return nil, bodyTooLarge
 	}

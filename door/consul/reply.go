@@ -145,7 +145,7 @@ func (r *request) sendRest(body []byte) {
 		}
 		body = body[len(piece):]
 	}
-	r.conn.answered(p, !r.ends())
+	r.conn.answered(p, r, !r.ends())
 }
 
 // ends reports whether the connection ends with the answer.

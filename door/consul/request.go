@@ -43,6 +43,8 @@ type request struct {
 	http10    bool
 	size      int         // bytes of its line, of which its path and options are parts
 	bare      bool        // the answer has no headers that only endpoints have
+	asked     bool        // a lane was asked for a place
+	came      int         // bytes of its head and body
 	extra     []string    // names and values of more headers of the answer
 	judged    uint64      // rechecks of the door when it was judged
 	done      atomic.Bool // it is answered, or nobody waits for that
@@ -59,13 +61,14 @@ type request struct {
 
 // newRequest returns a request that is there whole. The body of one that reads means
 // nothing, and would stay as long as that waits.
-func (d *Door) newRequest(c *conn, head *http.Request, body []byte) *request {
+func (d *Door) newRequest(c *conn, in *incoming, body []byte) *request {
+	head, came := in.head, in.lines+len(body)
 	if reads(head.Method) {
 		body = nil
 	}
 	return &request{
 		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: d.now(),
-		size: len(head.RequestURI), keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
+		size: len(head.RequestURI), came: came, keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
 	}
 }
 
@@ -128,7 +131,7 @@ func (r *request) refusedEarly() bool {
 		return true
 	}
 	lane := r.lane()
-	if lane == calls.NoLane {
+	if r.asked = lane != calls.NoLane; !r.asked {
 		return false
 	}
 	err := d.lanes.Refuses(r.work(), []admit.Lane{lane})
@@ -183,7 +186,7 @@ func (r *request) run() {
 // admit takes a place in the lane of the call.
 func (r *request) admit() bool {
 	lane := r.lane()
-	if lane == calls.NoLane {
+	if r.asked = lane != calls.NoLane; !r.asked {
 		return true
 	}
 	if lane == admit.Small && r.opts.blocking() {

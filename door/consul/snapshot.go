@@ -108,7 +108,7 @@ func (s *stream) end() {
 	if !s.r.http10 && s.parked.Send([]byte("0\r\n\r\n")) != nil {
 		return
 	}
-	s.r.conn.answered(s.parked, !s.r.ends() && !s.r.http10)
+	s.r.conn.answered(s.parked, s.r, !s.r.ends() && !s.r.http10)
 }
 
 // abort ends the connection, so that nobody takes for whole what is not.

@@ -88,16 +88,17 @@ func (k *call) newBulk(n int, lane admit.Lane, held *failure, form func(uint64, 
 	return &bulk{call: k, lane: lane, held: held, form: form, results: make([]*failure, n), asking: asking{judged: k.judgedBy}}
 }
 
-// begin submits, unless there is nothing to ask.
-func (k *bulk) begin() {
+// begin submits, unless there is nothing to ask, and returns how much there is.
+func (k *bulk) begin() (asked int) {
 	k.first = nil // is of no use any more
-	if len(k.ops) == 0 {
+	if asked = len(k.ops); asked == 0 {
 		k.finish()
-		return
+		return 0
 	}
 	k.c.door.counts.bulks.Add(1)
 	k.split()
 	k.submit()
+	return asked
 }
 
 // split puts off what claims where other params extend: those go by their own
@@ -358,10 +359,18 @@ func (k *bulk) finish() {
 	for _, r := range k.repeats {
 		k.results[r.at] = k.results[r.as]
 	}
+	var denied *failure // of which one record is enough
 	for _, f := range k.results {
-		if f != nil {
-			k.count(f)
+		if f == nil {
+			continue
 		}
+		k.c.door.counts.tell(k.facade, f)
+		if f.code == unauthorized {
+			denied = f
+		}
+	}
+	if denied != nil {
+		k.c.denied(k.method, denied)
 	}
 	k.reply(k.form(k.id, k.results))
 }

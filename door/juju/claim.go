@@ -6,15 +6,13 @@ import (
 
 // claimLeadership claims for units, or extends what they hold. A claim that has
 // become Held is a denial that the lease service took from a confirmed state.
-func (k *call) claimLeadership(r *request) {
+func (k *call) claimLeadership(r *request) (asked int) {
 	p, f := decodeClaim(r)
 	if f != nil {
-		k.refuse(f)
-		return
+		return k.refuse(f)
 	}
 	if len(p.Params) > MaxParams {
-		k.refuse(errManyParams)
-		return
+		return k.refuse(errManyParams)
 	}
 	b := k.newBulk(len(p.Params), k.row.Lane(), errClaimDenied, replyResults)
 	for i := range p.Params {
@@ -33,25 +31,23 @@ func (k *call) claimLeadership(r *request) {
 			b.ask(i, leases.ClaimCommand{Name: nameOf(k.c.who.model, application), Holder: unit, TTL: duration})
 		}
 	}
-	b.begin()
+	return b.begin()
 }
 
 // blockUntilReleased waits until an application has no leader any more, or
 // another one than when it was asked.
-func (k *call) blockUntilReleased(r *request) {
+func (k *call) blockUntilReleased(r *request) (asked int) {
 	var p blockParams
 	if f := decodeParams(r, &p); f != nil {
-		k.refuse(f)
-		return
+		return k.refuse(f)
 	}
 	if !isApplication(p.Name) || !k.c.mayFollow(k.row, p.Name) {
 		k.count(errPermission)
 		k.reply(replyResult(k.id, errPermission))
-		return
+		return 0
 	}
 	if !k.keep(1, false) {
-		k.refuse(errTooMany)
-		return
+		return k.refuse(errTooMany)
 	}
 	w := k.newWaiting(1, func(denied []*failure) []byte {
 		if denied[0] != nil {
@@ -60,4 +56,5 @@ func (k *call) blockUntilReleased(r *request) {
 		return replyEmpty(k.id)
 	})
 	w.begin(0, nameOf(k.c.who.model, p.Name))
+	return 1
 }

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gobwas/ws"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/park"
 	"github.com/incumbent-dev/incumbent/websocket"
@@ -22,6 +24,8 @@ type conn struct {
 	open   atomic.Int32                // requests without an answer; of a wait for several leases, each
 
 	park.Link[*conn] // in door.conns
+
+	pace admit.Pace // its worker's
 
 	mu     sync.Mutex // guards the rest; held to change it
 	gone   bool       // Closed was called
@@ -41,8 +45,9 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 			break
 		}
 		n += m.Size
+		rest := time.Duration(0)
 		if bad == nil {
-			bad = c.message(p, &m)
+			rest, bad = c.message(p, &m)
 		}
 		if bad != nil {
 			c.end(p, websocket.Close(bad.Code, bad.Reason), bad)
@@ -52,25 +57,32 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 			c.end(p, websocket.CloseReply(m.Payload), nil)
 			return len(data), nil
 		}
+		if rest > 0 {
+			time.AfterFunc(rest, p.Wake)
+			return n, park.Hold
+		}
 	}
 	return n, nil
 }
 
-// message serves one message or control frame.
-func (c *conn) message(p *park.Conn, m *websocket.Message) *websocket.Error {
+// message serves one message or control frame, and returns how long the next one is to wait: see
+// [admit.Pace].
+func (c *conn) message(p *park.Conn, m *websocket.Message) (rest time.Duration, bad *websocket.Error) {
+	asked := 0
 	for i := range m.Controls {
 		c.control(p, &m.Controls[i])
 	}
-	if m.Op != ws.OpText {
+	if m.Op == ws.OpText {
+		r, ok := decodeRequest(m.Payload)
+		if !ok {
+			return 0, &websocket.Error{Code: ws.StatusPolicyViolation, Reason: "message is not a request"}
+		}
+		asked = c.serve(&r)
+	} else {
 		c.control(p, m)
-		return nil
 	}
-	r, ok := decodeRequest(m.Payload)
-	if !ok {
-		return &websocket.Error{Code: ws.StatusPolicyViolation, Reason: "message is not a request"}
-	}
-	c.serve(&r)
-	return nil
+	spent := m.Size + (1+len(m.Controls))*admit.MessageBytes - asked*bytesOfOne
+	return c.door.lanes.Slow(&c.pace, spent), nil
 }
 
 func (c *conn) control(p *park.Conn, m *websocket.Message) {

@@ -78,8 +78,8 @@ func facadesFor(who *agent) []*facade {
 var methods = [numMethods]struct {
 	facade *facade
 	name   string
-	serve  func(*call, *request)
-	row    calls.Call // in the table of all doors' calls
+	serve  func(*call, *request) (asked int) // returns what conn.serve does
+	row    calls.Call                        // in the table of all doors' calls
 }{
 	ping:               {pingerFacade, "Ping", (*call).ping, calls.JujuPing},
 	claimLeadership:    {leadershipFacade, "ClaimLeadership", (*call).claimLeadership, calls.JujuClaim},
@@ -133,8 +133,9 @@ type call struct {
 	kept     int64           // bytes of the door's room for what waits that it has taken
 }
 
-// serve serves a request.
-func (c *conn) serve(r *request) {
+// serve serves a request, and returns for how many things it has asked that the load may be a
+// reason to refuse.
+func (c *conn) serve(r *request) (asked int) {
 	m, f := find(r)
 	if f == nil {
 		if needs := methods[m].facade.needs; needs != 0 && !c.who.grants.Has(needs) {
@@ -143,15 +144,15 @@ func (c *conn) serve(r *request) {
 	}
 	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic(), judgedBy: policy.JudgedBy(c.door.view())}
 	if f == nil && !k.sit(1) {
-		f = errTooMany
+		f, asked = errTooMany, 1
 	}
 	if f != nil {
 		c.door.counts.tell(facadeNamed(r.Facade), f)
 		c.denied(m, f)
 		c.send(replyError(r.ID, f))
-		return
+		return asked
 	}
-	methods[m].serve(k, r)
+	return methods[m].serve(k, r)
 }
 
 // sit takes n places among the connection's unanswered requests.
@@ -189,10 +190,15 @@ func (k *call) reply(b []byte) {
 	k.c.send(b)
 }
 
-// refuse answers the call with an error as a whole.
-func (k *call) refuse(f *failure) {
+// refuse answers the call with an error as a whole, and returns what conn.serve does: nothing was
+// asked unless it is to be tried again.
+func (k *call) refuse(f *failure) (asked int) {
 	k.count(f)
 	k.reply(replyError(k.id, f))
+	if f.code == tryAgain {
+		return 1
+	}
+	return 0
 }
 
 // count counts an error that the client is told.
@@ -209,4 +215,7 @@ func (k *call) drop() {
 	}
 }
 
-func (k *call) ping(*request) { k.reply(replyEmpty(k.id)) }
+func (k *call) ping(*request) (asked int) {
+	k.reply(replyEmpty(k.id))
+	return 0
+}

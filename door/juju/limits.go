@@ -38,6 +38,7 @@ const (
 	maxRetry        = time.Second
 	linePause       = 20 * time.Millisecond // between two looks whether who waits for a place finds one
 	seatsPerBulk    = 16                    // params of a bulk call that cost about as much as a call
+	bytesOfOne      = 1 << 10               // of a request, for each thing it asks for: what it has beyond that counts for its connection's pace
 )
 
 // What waits at a door takes, and may take: with what the lease service and the hub keep of it.

@@ -38,11 +38,10 @@ func (k *call) applications(r *request) ([]string, *failure) {
 
 // pin keeps leaders from being replaced while the caller's machine is worked on,
 // or undoes that. The pin is the caller's: the same one twice is one.
-func (k *call) pin(r *request) {
+func (k *call) pin(r *request) (asked int) {
 	names, f := k.applications(r)
 	if f != nil {
-		k.refuse(f)
-		return
+		return k.refuse(f)
 	}
 	form := func(id uint64, results []*failure) []byte { return replyPins(id, names, results) }
 	b := k.newBulk(len(names), k.row.Lane(), errPermission, form)
@@ -53,7 +52,7 @@ func (k *call) pin(r *request) {
 			b.ask(i, leases.UnpinCommand{Name: nameOf(k.c.who.model, application), Entity: k.c.who.tag})
 		}
 	}
-	b.begin()
+	return b.begin()
 }
 
 // replyPins is the reply of a call that pins or unpins.
@@ -76,12 +75,11 @@ func replyPins(id uint64, names []string, results []*failure) []byte {
 
 // pinned lists who pins what the caller may see: all of its model with the grant
 // for it, else its own application.
-func (k *call) pinned(*request) {
+func (k *call) pinned(*request) (asked int) {
 	d := k.c.door
 	p, err := d.enter(k.c.who.work(), k.row.Lane(), 1)
 	if err != nil {
-		k.refuse(errTryAgain)
-		return
+		return k.refuse(errTryAgain)
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {
@@ -93,6 +91,7 @@ func (k *call) pinned(*request) {
 			k.reply(k.listPins(d.view()))
 		})
 	})
+	return 1
 }
 
 // listPins is the reply: {"result":{application:[tag,…]}}.

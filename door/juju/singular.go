@@ -22,15 +22,13 @@ func (k *call) singularName(tag string) (incumbent.Name, bool) {
 
 // singularClaim claims for the controller that calls. Such leases decide whether
 // anything works at all: in overload they are refused last.
-func (k *call) singularClaim(r *request) {
+func (k *call) singularClaim(r *request) (asked int) {
 	var p singularParams
 	if f := decodeParams(r, &p); f != nil {
-		k.refuse(f)
-		return
+		return k.refuse(f)
 	}
 	if len(p.Claims) > MaxParams {
-		k.refuse(errManyParams)
-		return
+		return k.refuse(errManyParams)
 	}
 	b := k.newBulk(len(p.Claims), k.row.Lane(), errLeaseDenied, replyResults)
 	for i := range p.Claims {
@@ -43,31 +41,27 @@ func (k *call) singularClaim(r *request) {
 			b.ask(i, leases.ClaimCommand{Name: name, Holder: x.Claimant, TTL: x.Duration, Critical: true})
 		}
 	}
-	b.begin()
+	return b.begin()
 }
 
 // singularWait waits until none of the leases is held as it was.
-func (k *call) singularWait(r *request) {
+func (k *call) singularWait(r *request) (asked int) {
 	var p entityParams
 	if f := decodeParams(r, &p); f != nil {
-		k.refuse(f)
-		return
+		return k.refuse(f)
 	}
 	n := len(p.Entities)
 	if n > MaxParams {
-		k.refuse(errManyParams)
-		return
+		return k.refuse(errManyParams)
 	}
 	if n > 1 {
 		if !k.sit(int32(n - 1)) {
-			k.refuse(errTooMany)
-			return
+			return k.refuse(errTooMany)
 		}
 		k.seats = int32(n)
 	}
 	if !k.keep(n, false) {
-		k.refuse(errTooMany)
-		return
+		return k.refuse(errTooMany)
 	}
 	w := k.newWaiting(n, func(results []*failure) []byte { return replyResults(k.id, results) })
 	names := make(map[int]incumbent.Name, n)
@@ -81,10 +75,11 @@ func (k *call) singularWait(r *request) {
 	}
 	if len(names) == 0 {
 		k.reply(w.form(w.denied))
-		return
+		return 0
 	}
 	w.left.Store(int32(len(names)))
 	for i, name := range names {
 		w.begin(i, name)
 	}
+	return len(names)
 }

@@ -130,7 +130,8 @@ type Door struct {
 	blocked  park.List[*lastingCall]       // calls whose callers brought something that can be taken back
 	owners   owners
 
-	held       admit.HeldBack
+	held       admit.HeldBack // calls that were refused for the load
+	slowed     admit.HeldBack // and those that were for what they asked
 	lines      [admit.NumLanes]admit.Line[*waitingFrame]
 	waiting    admit.Room // what waits in them takes, in bytes
 	bodies     admit.Room // and bodies that have not come whole

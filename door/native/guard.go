@@ -173,7 +173,9 @@ func (d *Door) gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ ht
 		who.control.header.Set("Connection", "close") // whoever asks again comes through the gate again
 		return nil, callError(err, standing{}, nil)   // strangers are not told who is who here
 	}
-	return nil, d.callError(err)
+	refusal := d.callError(err)
+	d.slow(ctx, who, refusal)
+	return nil, refusal
 }
 
 // rights are what a caller may do by the policies of now. Those of a stream are made

@@ -249,6 +249,7 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			said = out.Any()
 		}
 		t.d.settledCall(who, r.Spec().Procedure, r.Any(), said, err)
+		t.d.slow(ctx, who, err)
 		if who.shared != nil && err == nil {
 			out = connect.NewResponse(who.shared)
 		} else if err == nil {
@@ -276,6 +277,7 @@ func (t timing) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 		}
 		err := next(ctx, conn)
 		t.d.settledCall(who, conn.Spec().Procedure, timed.in, nil, err)
+		t.d.slow(ctx, who, err)
 		who.writeWithin(t.d.limits.Load().WriteTimeout)
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/gobwas/ws"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/park"
@@ -28,6 +30,7 @@ type stream struct {
 
 	// Of the worker alone.
 	turn uint32 // bench.turn when a frame of this stream was last gathered
+	pace admit.Pace
 
 	underWay  atomic.Int32 // operations and reads without an answer
 	extending atomic.Int32 // beats and extend_tokens without one, by their weight
@@ -69,8 +72,9 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			break
 		}
 		n += m.Size
+		spent := 0
 		if bad == nil {
-			bad = s.message(c, w, &m)
+			spent, bad = s.message(c, w, &m)
 		}
 		if bad != nil {
 			w.refused.send() // the close frame is the last
@@ -81,6 +85,10 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			w.refused.send()
 			s.end(c, websocket.CloseReply(m.Payload), nil)
 			return len(data), nil
+		}
+		if rest := s.door.lanes.Slow(&s.pace, spent); rest > 0 {
+			time.AfterFunc(rest, c.Wake)
+			return n, park.Hold
 		}
 	}
 	return n, nil
@@ -96,62 +104,68 @@ func (s *stream) end(c *park.Conn, frame []byte, err error) {
 	}
 }
 
-// message serves one message or control frame.
-func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocket.Error {
+// message serves one message or control frame, and returns what of it counts for the pace: see
+// [admit.Pace].
+func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) (spent int, bad *websocket.Error) {
 	for i := range m.Controls {
-		s.control(c, &m.Controls[i])
+		spent += s.control(c, &m.Controls[i])
 	}
 	if m.Op != ws.OpBinary {
-		s.control(c, m)
-		return nil
+		return spent + s.control(c, m), nil
 	}
 	if bad := w.decoder.decode(m.Payload); bad != nil {
-		return bad
+		return 0, bad
 	}
+	idle := len(w.decoder.frames) == 0
 	var now time.Time // of the message, read once
 	for i := range w.decoder.frames {
 		f := &w.decoder.frames[i]
 		if f.timeoutMS != 0 && now.IsZero() {
 			now = s.door.now()
 		}
-		s.frame(w, f, now)
+		if !s.frame(w, f, now) {
+			idle = true
+			spent += f.bytes
+		}
 	}
-	return nil
+	if idle {
+		spent += admit.MessageBytes
+	}
+	return spent, nil
 }
 
-func (s *stream) control(c *park.Conn, m *websocket.Message) {
+// control answers a ping, and returns what a control frame counts as.
+func (s *stream) control(c *park.Conn, m *websocket.Message) (spent int) {
 	if m.Op == ws.OpPing {
 		_ = c.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
 	}
+	return admit.MessageBytes + len(m.Payload)
 }
 
-// frame serves one frame of a client.
-func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
+// frame serves one frame of a client. false: it asks for nothing that the load could be a reason to
+// refuse, or was refused for another one.
+func (s *stream) frame(w *bench, f *clientFrame, now time.Time) bool {
 	if f.kind == generalFrame {
-		s.general(w, f, now)
-		return
+		return s.general(w, f, now)
 	}
 	if s.extending.Load() >= MaxExtendsPerStream {
-		s.refuseNow(w, f.id, tooManyUnderWay("extensions", MaxExtendsPerStream))
-		return
+		return s.refuseNow(w, f.id, tooManyUnderWay("extensions", MaxExtendsPerStream))
 	}
 	if f.kind == beatFrame {
 		if err := s.door.allowBeat(s.who); err != nil {
-			s.refuseNow(w, f.id, err)
-			return
+			return s.refuseNow(w, f.id, err)
 		}
 		s.addBeat(w, f)
-		return
+		return true
 	}
 	if f.count > MaxTokens {
-		s.refuseNow(w, f.id, invalid("extend_tokens.tokens", "are %d, limit is %d", f.count, MaxTokens))
-		return
+		return s.refuseNow(w, f.id, invalid("extend_tokens.tokens", "are %d, limit is %d", f.count, MaxTokens))
 	}
 	if err := s.door.allowTokens(s.who, w.decoder.tokens[f.first:f.first+f.count]); err != nil {
-		s.refuseNow(w, f.id, s.door.denied(s.who, auth.Extend, "", err))
-		return
+		return s.refuseNow(w, f.id, s.door.denied(s.who, auth.Extend, "", err))
 	}
 	s.addTokens(w, f)
+	return true
 }
 
 // write sends bytes that will be used again. What cannot be sent is lost with
@@ -179,11 +193,16 @@ func (s *stream) refuse(id uint64, err error) {
 }
 
 // refuseNow is refuse for the worker, which refuses much at once when there is
-// too much: answers of one wake-up go out together.
-func (s *stream) refuseNow(w *bench, id uint64, err error) {
+// too much: answers of one wake-up go out together. It reports whether the load was why.
+func (s *stream) refuseNow(w *bench, id uint64, err error) (loaded bool) {
 	if id != 0 {
 		w.refused.add(s, &pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
 	}
+	switch incumbent.KindOf(err) {
+	case incumbent.Overloaded, incumbent.Unavailable, incumbent.DeadlineExceeded:
+		return true
+	}
+	return false
 }
 
 // Closed lets everything go that hung on the connection. Its sessions live on

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -287,7 +288,8 @@ func heap() uint64 {
 }
 
 // A message that has many values counts as what is made of them, as long as it is not
-// answered; one for which there is no room is refused.
+// answered. Where there is no room for them a small one is refused, and who sends a large one is
+// cut off before anything is made of it.
 func TestG47_ValuesCountAsBytes(t *testing.T) {
 	const values = 100_000
 	m := startWithSchema(t)
@@ -304,7 +306,11 @@ func TestG47_ValuesCountAsBytes(t *testing.T) {
 	await(t, "nothing counts", func() bool { return m.door.PartialBytes() == 0 })
 
 	m.door.SetLimits(Limits{MaxPartialBytes: values * valueBytes / 2})
-	c.write(wait(values))
+	large := m.dial()
+	_, _ = io.WriteString(large.conn, wait(values)) // it is cut off meanwhile
+	large.ended()
+	m.door.SetLimits(Limits{MaxPartialBytes: 1})
+	c.write(wait(smallMessage / valueBytes))
 	if got := c.answer(); !strings.Contains(got, `"error":"resources exhausted"`) {
 		t.Errorf("without room: %.200s", got)
 	}

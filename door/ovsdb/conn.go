@@ -22,6 +22,7 @@ type conn struct {
 	owed   atomic.Int32  // monitors that are not answered
 	kept   atomic.Int64  // bytes that the conditions of its monitors cost, of maxConditionBytes
 	probed atomic.Bool   // an echo was asked for since
+	rests  atomic.Int32  // timers until the end of which nothing is served, as it has not kept to its pace
 
 	park.Link[*conn] // in door.conns
 
@@ -37,9 +38,11 @@ type conn struct {
 	held    bool  // the worker waits to be woken for what it has
 	busy    int32 // requests that are not answered
 	weight  int   // bytes that they count as
-	coming  int   // bytes that have come of the next one
+	coming  int   // bytes that what has come of the next one counts as
+	bytes   int   // that have come of it
 	counted int   // of both, those that are taken of MaxPartialBytes
 	ended   bool  // none are any more
+	pace    admit.Pace
 
 	out     outbox
 	session session // of the tasks
@@ -102,7 +105,7 @@ func (c *conn) Readable(p *park.Conn, data []byte) (int, error) {
 	c.parked.CompareAndSwap(nil, p)
 	c.heard.Store(c.door.ticks.Load())
 	for at := 0; at < len(data); {
-		if c.full() {
+		if !c.scan.begun() && c.full() {
 			return at, park.Hold
 		}
 		before := c.scan
@@ -129,54 +132,55 @@ func (c *conn) full() bool {
 	l := c.door.limitsNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = int(c.busy) >= l.MaxUnderWay || c.weight >= l.weight || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	c.held = c.rests.Load() > 0 || int(c.busy) >= l.MaxUnderWay || c.weight >= l.weight || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
-// comes takes the room that further bytes of the next message need. Each connection has a
-// little of its own: what it has beyond, of messages that have not come whole and of those
-// that are not answered, which may wait for a place, it shares with all others. Who has much
-// of that leaves some for who has little. Where there is none who sends a large message is
-// cut off, and a small one waits until others of its connection are answered.
+// comes takes the room that further bytes of the next message need; one that is not small counts as
+// its values, if that is more, before anything is made of them. Each connection has a little of
+// its own: what it has beyond, of messages that have not come whole and of those that are not
+// answered, which may wait for a place, it shares with all others. Who has much of that leaves
+// some for who has little. Where there is none who sends a large message is cut off, and a small
+// one waits until others of its connection are answered.
 func (c *conn) comes(bytes int) error {
 	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := max(0, c.weight+c.coming+bytes-smallMessage)
+	coming := c.bytes + bytes
+	if coming > smallMessage {
+		coming = max(coming, int(c.scan.values)*valueBytes)
+	}
+	n := max(0, c.weight+coming-smallMessage)
 	switch more := int64(n - c.counted); {
 	case more <= 0 || c.door.underWay.Take(c.shares, more, most):
-		c.coming += bytes
+		c.bytes += bytes
+		c.coming = coming
 		c.counted = n
 		return nil
-	case c.coming+bytes <= smallMessage: // so there are others
+	case coming <= smallMessage: // so there are others
 		c.held = true
 		return park.Hold
 	}
-	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, or more of them than its share are of who sends this one", most)
+	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, %d for each of their values at least, or more of them than its share are of who sends this one", most, valueBytes)
 }
 
-// grows counts a message that is there whole as more bytes than it has; false: there is
-// no room for them.
-func (c *conn) grows(by int) bool {
+// begun says that the next message is there whole, and returns how many bytes it counts as; false:
+// there is no room for its values.
+func (c *conn) begun() (size int, fits bool) {
 	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := max(0, c.weight+c.coming+by-smallMessage)
-	if more := int64(n - c.counted); more > 0 && !c.door.underWay.Take(c.shares, more, most) {
-		return false
+	size, fits = max(c.coming, int(c.scan.values)*valueBytes), true
+	n := max(0, c.weight+size-smallMessage)
+	if more := int64(n - c.counted); more <= 0 || c.door.underWay.Take(c.shares, more, most) {
+		c.counted = max(n, c.counted)
+	} else {
+		size, fits = c.coming, false
 	}
-	c.weight += by
-	c.counted = n
-	return true
-}
-
-// begun says that the next message is there whole.
-func (c *conn) begun() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.busy++
-	c.weight += c.coming
-	c.coming = 0
+	c.weight += size
+	c.coming, c.bytes = 0, 0
+	return size, fits
 }
 
 // recount gives back the room that is not needed any more. With mu held.
@@ -191,13 +195,31 @@ func (c *conn) recount() {
 	}
 }
 
-// finished says that what a message asked for is done, or that it asked for nothing.
-func (c *conn) finished(bytes int) {
+// finished says that what a message asked for is done, or that it asked no lane for anything: then
+// the next ones may have to wait, see [admit.Pace].
+func (c *conn) finished(bytes int, asked bool) {
 	c.mu.Lock()
 	c.busy--
 	c.weight -= bytes
 	c.recount()
+	if !asked {
+		c.slowed(bytes)
+	}
 	c.mu.Unlock()
+	c.eased()
+}
+
+// slowed has the connection rest, if it is to. With mu held.
+func (c *conn) slowed(bytes int) {
+	if rest := c.door.lanes.Slow(&c.pace, bytes+admit.MessageBytes); rest > 0 {
+		c.rests.Add(1)
+		time.AfterFunc(rest, c.rested)
+	}
+}
+
+// rested says that the connection has rested.
+func (c *conn) rested() {
+	c.rests.Add(-1)
 	c.eased()
 }
 
@@ -214,7 +236,7 @@ func (c *conn) settle() {
 func (c *conn) eased() {
 	l := c.door.limitsNow()
 	c.mu.Lock()
-	wake := c.held && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.weight/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
+	wake := c.held && c.rests.Load() == 0 && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.weight/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
 	if wake {
 		c.held = false
 	}
@@ -238,9 +260,9 @@ func (c *conn) take(part []byte, whole bool) error {
 	}
 	message := append(c.partial, part...)
 	if whole {
-		c.begun()
+		size, fits := c.begun()
 		c.arrived()
-		c.do(func() { c.serve(message) })
+		c.do(func() { c.serve(message, size, fits) })
 		return nil
 	}
 	c.partial = message

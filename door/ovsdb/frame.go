@@ -10,6 +10,7 @@ const maxDepth = 200
 // between them but white space. It looks at each byte once, however it arrives, and
 // leaves it to the parser to find out whether what it has found is JSON.
 type scanner struct {
+	values  int32 // that have begun in the object so far, names among them; of what is JSON
 	depth   int16
 	quoted  bool // within a string
 	escaped bool // behind a backslash there
@@ -31,9 +32,18 @@ func (s *scanner) next(data []byte) (n int, whole bool, err error) {
 			if c == '[' && s.depth == 0 {
 				return i, false, errNoObject
 			}
+			if s.depth == 0 {
+				s.values = 1
+			}
+			s.values++ // the first of its elements
 			if s.depth++; s.depth > maxDepth {
 				return i, false, errTooDeep
 			}
+		case ',', ':':
+			if s.depth == 0 {
+				return i, false, errNoObject
+			}
+			s.values++
 		case '}', ']':
 			if s.depth == 0 {
 				return i, false, errNoObject

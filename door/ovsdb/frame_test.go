@@ -44,6 +44,20 @@ func TestMessagesFollowOneAnotherWithoutSeparator(t *testing.T) {
 	}
 }
 
+// A message is known to have as many values as it has, or a few more, before it is parsed.
+func TestValuesAreCounted(t *testing.T) {
+	for text, want := range map[string]int32{
+		`{"a":1}`:                         3,
+		`{"a":[1,2,{"b":"x,:[{"}],"c":2}`: 10,
+		`{"a":[],"b":{}}`:                 7, // those that have none count as if they had one
+	} {
+		s := scanner{values: 9} // of the message before
+		if n, whole, err := s.next([]byte(text)); n != len(text) || !whole || err != nil || s.values != want {
+			t.Errorf("%s: %d values, %v, %v, want %d", text, s.values, whole, err, want)
+		}
+	}
+}
+
 // However bytes arrive, the same messages are found; and what encoding/json takes for
 // objects that follow one another is what the scanner does.
 func FuzzFrames(f *testing.F) {

@@ -19,18 +19,20 @@ type request struct {
 	size   int             // bytes that it counts as
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
+	asked  bool            // a lane was asked for a place, or will be, or it is refused for the load
 	place  admit.Place     // of all but transactions and locks, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 
 	confirmed bool // the state of now has been confirmed since it came
 }
 
-// serve serves a message.
-func (c *conn) serve(message []byte) {
+// serve serves a message, which counts as so many bytes. It is refused if there is no room for its
+// values.
+func (c *conn) serve(message []byte, size int, fits bool) {
 	v, err := ovs.ParseJSON(unsafe.String(&message[0], len(message))) // nobody changes it any more
 	if err != nil {
 		c.door.counts.malformed.Add(1)
-		c.finished(len(message))
+		c.finished(size, false)
 		c.cut(incumbent.Errorf(incumbent.Invalid, "a message that is none: %w", err))
 		return
 	}
@@ -39,19 +41,17 @@ func (c *conn) serve(message []byte) {
 	params, _ := v.Member("params")
 	switch {
 	case !asks || name.Kind() == ovs.Null: // the answer to an echo: that something came is what it is for
-		c.finished(len(message))
+		c.finished(size, false)
 	case id.Kind() == ovs.Null:
 		c.notified(name.Text(), params.Elements())
-		c.finished(len(message))
+		c.finished(size, false)
 	default:
-		r := &request{conn: c, size: len(message), id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
+		r := &request{conn: c, size: size, id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
 		c.door.counts.asked(r.method)
-		if more := v.Count()*valueBytes - r.size; more > 0 {
-			if !c.grows(more) {
-				r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered, %d bytes for each of its values at least, has more than %d bytes, or more of them than its share are of this one's client", valueBytes, c.door.limitsNow().MaxPartialBytes))
-				return
-			}
-			r.size += more
+		if !fits {
+			r.asked = true
+			r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered, %d bytes for each of its values at least, has more than %d bytes, or more of them than its share are of this one's client", valueBytes, c.door.limitsNow().MaxPartialBytes))
+			return
 		}
 		if r.method == nil {
 			r.failed("unknown method")
@@ -74,6 +74,7 @@ func (r *request) admit() {
 	}
 	db, _ := r.text(0)
 	p, err := d.lanes.Enter(c.who.work(db), lane, 1)
+	r.asked = true
 	if err == nil {
 		r.place = p
 		r.method.serve(c, r)
@@ -132,7 +133,7 @@ func (r *request) send(bufs [][]byte) {
 	r.done = true
 	r.place.Leave()
 	r.conn.send(true, bufs)
-	r.conn.finished(r.size)
+	r.conn.finished(r.size, r.asked)
 }
 
 // quoted is a text as JSON.

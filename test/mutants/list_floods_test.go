@@ -212,4 +212,28 @@ var ofFloods = []mutant{
 		search:  "\treturn max(1, bytes.Count(r.body, []byte{'{'})/2)\n",
 		replace: "\treturn 1\n",
 	},
+	{
+		name: "who asks in circles at Juju's door is served at once", guarantee: "G47",
+		file: "door/juju/conn.go", pkg: "./door/juju", test: "^TestG47_WhatIsRefusedIsReadSlowly$",
+		search:  "return c.door.lanes.Slow(&c.pace, spent), nil",
+		replace: "_ = spent\n\treturn 0, nil",
+	},
+	{
+		name: "echoes at OVSDB's door cost nothing", guarantee: "G47",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_WhatAsksForNothingIsReadSlowly$",
+		search:  "\tif !asked {\n",
+		replace: "\tif !asked && c.ended {\n",
+	},
+	{
+		name: "what Consul's API does not have is asked for at any pace", guarantee: "G47",
+		file: "door/consul/conn.go", pkg: "./door/consul", test: "^TestG47_WhatAsksForNothingIsReadSlowly$",
+		search:  "\tcase c.current != nil || c.rests:\n",
+		replace: "\tcase c.current != nil:\n",
+	},
+	{
+		name: "a message of OVSDB's clients has as many values as it likes", guarantee: "G39",
+		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG39_MessagesHaveAPartOfTheMemory$",
+		search:  "coming = max(coming, int(c.scan.values)*valueBytes)",
+		replace: "coming = max(coming, 0)",
+	},
 }

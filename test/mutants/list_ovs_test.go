@@ -209,14 +209,14 @@ var ofOVSDB = []mutant{
 	{
 		name: "messages of OVSDB's clients that are whole do not count", guarantee: "G47",
 		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
-		search:  "n := max(0, c.weight+c.coming+bytes-smallMessage)",
-		replace: "n := max(0, c.coming+bytes-smallMessage)",
+		search:  "n := max(0, c.weight+coming-smallMessage)",
+		replace: "n := max(0, coming-smallMessage)",
 	},
 	{
 		name: "of OVSDB's clients with much under way ever more is read", guarantee: "G47",
 		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
 		search:  "case more <= 0 || c.door.underWay.Take(c.shares, more, most):",
-		replace: "case more <= 0 || c.coming+bytes <= smallMessage || c.door.underWay.Take(c.shares, more, most):",
+		replace: "case more <= 0 || coming <= smallMessage || c.door.underWay.Take(c.shares, more, most):",
 	},
 	{
 		name: "messages of OVSDB's clients that are gone count for ever", guarantee: "G47",

@@ -82,15 +82,6 @@ func (v Value) Member(name string) (Value, bool) {
 	return Value{}, false
 }
 
-// Count returns how many values it is made of: itself, all its elements, names and members.
-func (v Value) Count() int {
-	n := 1
-	for _, e := range v.list {
-		n += e.Count()
-	}
-	return n
-}
-
 // Append appends the value as JSON, without spaces, members in the order of the text.
 func (v Value) Append(b []byte) []byte { return v.append(b, false) }
 

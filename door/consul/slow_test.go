@@ -1,0 +1,51 @@
+package consul
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
+)
+
+// Who asks for nothing that a lane admits, as fast as it can, is read later; nobody else is.
+func TestG47_WhatAsksForNothingIsReadSlowly(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	ask := func(c *client, method, path string, want int) {
+		t.Helper()
+		c.write(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+		if a := c.read(method); a.StatusCode != want {
+			t.Fatalf("%s: %s", path, a.Status)
+		}
+	}
+	const n = 160
+	other := m.dial()
+	for range n {
+		ask(other, "PUT", "/v1/kv/key", http.StatusOK)
+	}
+	if got := lanes.Slowed(); got != 0 {
+		t.Fatalf("%d times somebody was to wait who asks for what there is", got)
+	}
+	c, began := m.dial(), time.Now()
+	for range n {
+		ask(c, "GET", "/v1/nothing", http.StatusNotFound)
+	}
+	const least = time.Duration((n-1)*admit.MessageBytes-64<<10) * time.Second / (16 << 10)
+	if took := time.Since(began); took < least {
+		t.Errorf("%d were answered within %v, which are to take %v", n, took, least)
+	}
+	// What comes in one piece is read one after the other, too.
+	for range 3 {
+		c.write("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	}
+	for range 3 {
+		c.read("GET")
+	}
+	if lanes.Slowed() == 0 {
+		t.Error("nobody is said to have waited")
+	}
+}
