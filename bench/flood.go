@@ -24,6 +24,7 @@ const (
 	floodPatience = 10 * time.Second      // a request may take
 	rudePatience  = time.Second           // a client that behaves badly waits for an answer, then asks again at once
 	closedWait    = 50 * time.Millisecond // after a refusal, at most, while what the cluster carries is found out
+	clientEvery   = 20 * time.Millisecond // between two clients that do not connect at once
 	reconnectsIn  = time.Second           // until the clients of protocols that can tell no time connect again
 	floodTTL      = 20 * time.Second      // of leases whose clients were broken off: over when it is measured what the servers carry afterwards
 	floodWatches  = 50 * time.Millisecond // a watch of Consul's protocol in a flood lasts, if nothing changes
@@ -52,6 +53,9 @@ type floodWork struct {
 	// apart: to open a client asks nothing of the servers, and it is ready before the flood
 	// begins: what it prepares would take the processors from them. It connects by itself.
 	apart bool
+	// oneByOne: its clients connect one after the other: that all do at once is what storms of logins
+	// are for.
+	oneByOne bool
 	// open makes a client of one member, the n-th of all.
 	open func(ctx context.Context, f *flood, member, n int) (*floodClient, error)
 }
@@ -91,6 +95,11 @@ var floods = map[string]*floodWork{
 	"juju-wrong-password": {door: doorJuju, batch: 1, width: 8 * floodClients, waits: true, open: attempts(guessJuju)},
 	"consul-wrong-token":  {door: doorConsul, batch: 1, width: 8 * floodClients, waits: true, open: attempts(guessConsul)},
 	"ovsdb-opens":         {door: doorOVSDB, batch: 1, width: 8 * floodClients, waits: true, open: attempts(knockOVSDB)},
+	// Who is known and asks for nothing, at each door: is answered, later and later.
+	"juju-denied":      {door: doorJuju, batch: deniedClaims, waits: true, oneByOne: true, open: openForeign},
+	"stream-denied":    {batch: deniedFrames, waits: true, oneByOne: true, open: openMisspelt},
+	"consul-not-found": {door: doorConsul, batch: 1, waits: true, oneByOne: true, open: openLost},
+	"ovsdb-echoes":     {door: doorOVSDB, batch: 1, waits: true, oneByOne: true, open: openEchoes},
 }
 
 // flood is one action of that name. What it finds goes into facts that name how many
@@ -148,7 +157,12 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 	var all sync.WaitGroup
 	due := make(chan struct{}, len(clients))
 	for i, c := range clients {
-		all.Go(func() { f.client(ctx, c, who[i%len(who)], i, due) })
+		all.Go(func() {
+			if f.oneByOne && sleep(ctx, time.Duration(i)*clientEvery) != nil {
+				return
+			}
+			f.client(ctx, c, who[i%len(who)], i, due)
+		})
 	}
 	if a.Times > 0 {
 		all.Go(func() { f.pace(ctx, a.Times*o.peak/float64(work.batch), due) })

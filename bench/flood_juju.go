@@ -39,16 +39,19 @@ func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient,
 		return nil, err
 	}
 	c := &jujuClaimer{conn: conn, id: jujuLoginID}
-	for i := range jujuFloodSets * jujuFloodUnits {
-		params := []byte(`{"params":[`)
-		for k := range f.batch {
-			app, unit := fmt.Sprintf("flood%dx%dx%d", n, i%jujuFloodSets, k), i/jujuFloodSets
-			if k > 0 {
-				params = append(params, ',')
+	sets := f.sets(n, floodClients*jujuFloodSets)
+	for unit := range jujuFloodUnits {
+		for _, set := range sets {
+			params := []byte(`{"params":[`)
+			for k := range f.batch {
+				app := fmt.Sprintf("flood%dx%d", set, k)
+				if k > 0 {
+					params = append(params, ',')
+				}
+				params = fmt.Appendf(params, `{"application-tag":"application-%s","unit-tag":"unit-%s-%d","duration":%v}`, app, app, unit, jujuFloodFor.Seconds())
 			}
-			params = fmt.Appendf(params, `{"application-tag":"application-%s","unit-tag":"unit-%s-%d","duration":%v}`, app, app, unit, jujuFloodFor.Seconds())
+			c.calls = append(c.calls, append(params, `]}}`...))
 		}
-		c.calls = append(c.calls, append(params, `]}}`...))
 	}
 	return &floodClient{c.ask, func() { c.conn.NetConn().Close() }}, nil
 }

@@ -19,7 +19,8 @@ func TestFloodOfJujusClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	for i := range jujuFloodSets*jujuFloodUnits + 1 {
+	const sets = floodClients * jujuFloodSets / floodClosed // with half of the clients each has twice as many
+	for i := range sets*jujuFloodUnits + 1 {
 		if done, err := c.ask(t.Context(), i); done != jujuFloodClaims || err != nil {
 			t.Errorf("request %d: %d done, %v", i, done, err)
 		}
@@ -28,14 +29,14 @@ func TestFloodOfJujusClaims(t *testing.T) {
 	defer fake.mu.Unlock()
 	heard := strings.Join(fake.heard, "\n")
 	for part, n := range map[string]int{
-		`"application-tag":"application-flood3x0x0","unit-tag":"unit-flood3x0x0-0","duration":5}`:   2,
-		`"application-tag":"application-flood3x3x49","unit-tag":"unit-flood3x3x49-2","duration":5}`: 1,
+		`"application-tag":"application-flood3x0","unit-tag":"unit-flood3x0-0","duration":5}`:       2,
+		`"application-tag":"application-flood899x49","unit-tag":"unit-flood899x49-2","duration":5}`: 1,
 	} {
 		if got := strings.Count(heard, part); got != n {
 			t.Errorf("%d claims of %s, want %d", got, part, n)
 		}
 	}
-	if h := fake.leases["flood3x0x0"]; len(fake.leases) != jujuFloodSets*jujuFloodClaims || h.unit != "unit-flood3x0x0-0" {
+	if h := fake.leases["flood3x0"]; len(fake.leases) != sets*jujuFloodClaims || h.unit != "unit-flood3x0-0" {
 		t.Errorf("%d leases, one of %+v", len(fake.leases), h)
 	}
 }

@@ -258,7 +258,7 @@ func TestARampIsNoQuietTime(t *testing.T) {
 func TestFloodsAreJudgedByTheirWorst(t *testing.T) {
 	for name, most := range map[string]string{
 		"overload-recover": "extend_p99_fault_ms", "consul-flood": "extend_p99_fault_ms", "ovn-flood": "extend_p99_fault_ms",
-		"juju-claim-flood": "extend_p99_fault_ms", "login-storm": "extend_p99_times",
+		"juju-claim-flood": "extend_p99_fault_ms", "login-storm": "extend_p99_times", "denied-storm": "extend_p99_times",
 	} {
 		for _, scale := range []string{"", "short"} {
 			sc, err := Load(name, map[string]string{"scale": scale})

@@ -86,7 +86,7 @@ func TestScenarioRefusals(t *testing.T) {
 		{ladderYAML, "faults", "{x: [{do: kill, member: leader, for: 1s}]}", "kill is not undone"},
 		{ladderYAML, "faults", "{x: [{do: saturate}]}", "saturate needs for"},
 		{ladderYAML, "faults", "{x: [{do: flood, member: all, work: claims}]}", "flood needs for"},
-		{ladderYAML, "faults", "{x: [{do: flood, member: all, work: rain, for: 1s}]}", `work "rain" is none of claims, consul-wrong-token`},
+		{ladderYAML, "faults", "{x: [{do: flood, member: all, work: rain, for: 1s}]}", `work "rain" is none of claims, consul-not-found`},
 		{ladderYAML, "faults", "{x: [{do: kill, member: all, work: claims}]}", "for a flood and nothing else"},
 		{ladderYAML, "faults", "{x: [{do: flood, member: all, work: claims, for: 1s, times: 101}]}", "times is 101"},
 		{ladderYAML, "faults", "{x: [{do: flood, member: all, work: claims, for: 1s, rude: true}]}", "more than 0 of rude clients"},
