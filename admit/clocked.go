@@ -114,6 +114,11 @@ func (c Clocked) Slow(p *Pace, bytes int) time.Duration {
 	return c.Controller.Slow(p, bytes, c.Now())
 }
 
+// Behind is [Pace.Behind] of now.
+func (c Clocked) Behind(p *Pace) bool {
+	return c.Controller != nil && c.Mode() == Enforce && p.Behind(c.Now())
+}
+
 // Take hands the place over to other work. false: it is none, or was handed over or given
 // back before. p may be nil, which is none.
 func (p *Place) Take() (Place, bool) {

@@ -19,7 +19,7 @@ func TestG47_WhatAsksForNothingIsServedAtAPace(t *testing.T) {
 		var p, quiet Pace
 		now, sent, last, begun := int64(0), int64(0), int64(0), rapid.Int64Range(0, int64(time.Hour)).Draw(t, "begin")
 		for range rapid.IntRange(1, 300).Draw(t, "messages") {
-			last = rapid.Int64Range(1, 64<<10).Draw(t, "bytes")
+			last = rapid.Int64Range(1, paceRate*int64(paceMost)/int64(time.Second)).Draw(t, "bytes")
 			sent += last
 			now += int64(c.Slow(&p, int(last), begun+now))
 			if allowed := burst + now*paceRate/int64(time.Second); sent > allowed+1 {
@@ -51,14 +51,18 @@ func TestSlow(t *testing.T) {
 		{0, Enforce, 0, 0, 0},
 		{4 * paceRate, Enforce, 0, 0, 0},
 		{paceRate, Enforce, 0, time.Second * 9 / 8, 1},
-		{100 << 20, Enforce, 0, (paceDebt - paceAhead) * 9 / 8, 2},
+		{100 << 20, Enforce, 0, paceMost * 9 / 8, 2},
 		{1, Observe, 0, 0, 3},
 		{1 << 20, Off, time.Hour, 0, 3},
 		{1, Enforce, time.Hour, 0, 3},
+		{4*paceRate + 1, Enforce, 2 * time.Hour, paceLeast * 9 / 8, 4},
 	} {
 		c.SetMode(s.mode)
 		if got := c.Slow(&p, s.bytes, int64(s.now)); got != s.want || c.Slowed() != s.told {
 			t.Errorf("%d bytes after %v: %v, %d times told, want %v, %d", s.bytes, s.now, got, c.Slowed(), s.want, s.told)
 		}
+	}
+	if now := int64(2 * time.Hour); !p.Behind(now) || p.Behind(now+int64(time.Second)) {
+		t.Error("when it is behind")
 	}
 }

@@ -270,14 +270,14 @@ func (c *conn) refuse(p *park.Conn, bad *refusal) {
 }
 
 // answered says that the answer to the current request has been sent: the next one may be served,
-// or, where a lane was asked for nothing, perhaps later: see [admit.Pace].
+// or, where it was refused for what it asks, perhaps later: see [admit.Pace].
 func (c *conn) answered(p *park.Conn, r *request, keepAlive bool) {
 	c.mu.Lock()
 	c.inTime()
 	c.current, c.last = nil, c.last || !keepAlive
 	last, rest := c.last, time.Duration(0)
-	if !r.asked && !last {
-		rest = c.door.lanes.Slow(&c.pace, r.came+admit.MessageBytes)
+	if !last {
+		rest = c.door.lanes.Slow(&c.pace, r.spent)
 	}
 	c.rests = rest > 0
 	held := c.goOn()

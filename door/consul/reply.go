@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 )
 
 // refusalReply is the answer to what is no request.
@@ -109,6 +110,10 @@ func (r *request) send(status int, body []byte) {
 		return // the connection is gone, or this is a second answer
 	}
 	r.door.counts.answered(r, status, len(body), r.door.now().Sub(r.began))
+	switch {
+	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusMethodNotAllowed, r.bare:
+		r.spent = r.came + admit.MessageBytes
+	}
 	p := r.conn.parked.Load()
 	head := r.appendHead(make([]byte, 0, 512), status, len(body))
 	if r.method == http.MethodHead {

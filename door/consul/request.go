@@ -43,10 +43,10 @@ type request struct {
 	http10    bool
 	size      int         // bytes of its line, of which its path and options are parts
 	bare      bool        // the answer has no headers that only endpoints have
-	asked     bool        // a lane was asked for a place
 	came      int         // bytes of its head and body
 	extra     []string    // names and values of more headers of the answer
 	judged    uint64      // rechecks of the door when it was judged
+	spent     int         // bytes of it that are to be taken out of the pace of its connection
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer
 
@@ -131,7 +131,7 @@ func (r *request) refusedEarly() bool {
 		return true
 	}
 	lane := r.lane()
-	if r.asked = lane != calls.NoLane; !r.asked {
+	if lane == calls.NoLane {
 		return false
 	}
 	err := d.lanes.Refuses(r.work(), []admit.Lane{lane})
@@ -186,7 +186,7 @@ func (r *request) run() {
 // admit takes a place in the lane of the call.
 func (r *request) admit() bool {
 	lane := r.lane()
-	if r.asked = lane != calls.NoLane; !r.asked {
+	if lane == calls.NoLane {
 		return true
 	}
 	if lane == admit.Small && r.opts.blocking() {

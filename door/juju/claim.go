@@ -47,7 +47,7 @@ func (k *call) blockUntilReleased(r *request) (asked int) {
 		return 0
 	}
 	if !k.keep(1, false) {
-		return k.refuse(errTooMany)
+		return k.refuseFor(1, errTooMany)
 	}
 	w := k.newWaiting(1, func(denied []*failure) []byte {
 		if denied[0] != nil {

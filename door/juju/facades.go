@@ -144,13 +144,13 @@ func (c *conn) serve(r *request) (asked int) {
 	}
 	k := &call{c: c, id: r.ID, method: m, facade: methods[m].facade, row: methods[m].row, seats: 1, began: c.door.monotonic(), judgedBy: policy.JudgedBy(c.door.view())}
 	if f == nil && !k.sit(1) {
-		f, asked = errTooMany, 1
+		f = errTooMany
 	}
 	if f != nil {
 		c.door.counts.tell(facadeNamed(r.Facade), f)
 		c.denied(m, f)
 		c.send(replyError(r.ID, f))
-		return asked
+		return 0
 	}
 	return methods[m].serve(k, r)
 }
@@ -190,15 +190,17 @@ func (k *call) reply(b []byte) {
 	k.c.send(b)
 }
 
-// refuse answers the call with an error as a whole, and returns what conn.serve does: nothing was
-// asked unless it is to be tried again.
+// refuse answers the call with an error as a whole: nothing was asked, unless the load was why.
 func (k *call) refuse(f *failure) (asked int) {
 	k.count(f)
 	k.reply(replyError(k.id, f))
-	if f.code == tryAgain {
-		return 1
-	}
 	return 0
+}
+
+// refuseFor is refuse because of the load, of a call that asks for n things.
+func (k *call) refuseFor(n int, f *failure) (asked int) {
+	k.refuse(f)
+	return n
 }
 
 // count counts an error that the client is told.

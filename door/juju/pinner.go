@@ -79,7 +79,7 @@ func (k *call) pinned(*request) (asked int) {
 	d := k.c.door
 	p, err := d.enter(k.c.who.work(), k.row.Lane(), 1)
 	if err != nil {
-		return k.refuse(errTryAgain)
+		return k.refuseFor(1, errTryAgain)
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {

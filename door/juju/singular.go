@@ -61,7 +61,7 @@ func (k *call) singularWait(r *request) (asked int) {
 		k.seats = int32(n)
 	}
 	if !k.keep(n, false) {
-		return k.refuse(errTooMany)
+		return k.refuseFor(n, errTooMany)
 	}
 	w := k.newWaiting(n, func(results []*failure) []byte { return replyResults(k.id, results) })
 	names := make(map[int]incumbent.Name, n)

@@ -38,7 +38,7 @@ func turnHot(d *Door, w *bench, s *stream, wire [][]byte, scratch []byte, answer
 		in := append(scratch[:0], m...) // unmasking spoils it
 		msg, bad := websocket.Reader{Op: ws.OpBinary, Limit: DefaultMaxMessageBytes}.Next(in)
 		if bad == nil {
-			_, bad = s.message(nil, w, &msg)
+			bad = s.message(nil, w, &msg)
 		}
 		if bad != nil {
 			panic(bad)

@@ -35,7 +35,6 @@ type clientFrame struct {
 	id        uint64
 	timeoutMS uint32
 	kind      frameKind
-	bytes     int             // that it has
 	first     int             // tokensFrame: of its tokens in decoder.tokens
 	count     int             // and how many
 	general   *pb.ClientFrame // generalFrame
@@ -93,7 +92,7 @@ func (d *decoder) frame(b []byte) *websocket.Error {
 	if err := proto.Unmarshal(b, f); err != nil {
 		return errMalformed
 	}
-	d.frames = append(d.frames, clientFrame{id: f.Id, timeoutMS: f.TimeoutMs, bytes: len(b), general: f})
+	d.frames = append(d.frames, clientFrame{id: f.Id, timeoutMS: f.TimeoutMs, general: f})
 	return nil
 }
 
@@ -101,7 +100,7 @@ func (d *decoder) frame(b []byte) *websocket.Error {
 // beat, each at most once and in any order. It appends nothing and returns
 // false for anything else, malformed or not.
 func (d *decoder) fast(b []byte) bool {
-	f := clientFrame{bytes: len(b), first: len(d.tokens)}
+	f := clientFrame{first: len(d.tokens)}
 	tokens := d.tokens
 	for seen := 0; len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -11,16 +11,21 @@ import (
 // HeldBackBytes is how much of requests is kept whose refusals are held back.
 func (d *Door) HeldBackBytes() int64 { return d.held.Bytes() }
 
+// patience is how long the caller waits for an answer at most; negative: it does not say.
+func (c *callControl) patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok && c.timed {
+		return max(time.Until(deadline), 0)
+	}
+	return -1
+}
+
 // holdBack holds the answer to a call back that was refused for the load, of whose request
 // so many bytes came (negative: not known), until the call or the door ends: see
 // [admit.HeldBack]. It returns the refusal with what is left of its hint. A deadline that
 // the door has given the call is none that its caller knows of.
 func (d *Door) holdBack(ctx context.Context, c *callControl, size int64, refusal *incumbent.Error) *incumbent.Error {
-	callers := time.Duration(-1)
-	if deadline, ok := ctx.Deadline(); ok && c.timed {
-		callers = max(time.Until(deadline), 0)
-	}
-	pause, told := admit.HoldBack(refusal, callers)
+	Heard(ctx) // nothing of it is handed on
+	pause, told := admit.HoldBack(refusal, c.patience(ctx))
 	if size < 0 {
 		size = admit.MaxHeldBackBytes / admit.MaxHeldBack
 	}

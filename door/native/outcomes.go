@@ -102,6 +102,7 @@ type letter struct {
 // add appends a frame to the message of its stream, and sends that when it has
 // become large.
 func (o *outbox) add(to *stream, f *pb.ServerFrame) {
+	to.refused(f.GetError().GetKind())
 	i, ok := o.places[to]
 	if !ok {
 		i = o.open(to)

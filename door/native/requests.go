@@ -12,29 +12,18 @@ import (
 )
 
 // general serves a frame that is not of the hot path. What it begins is
-// answered later, from a goroutine of the door. It returns what frame does.
-func (s *stream) general(w *bench, f *clientFrame, now time.Time) bool {
-	switch f.general.Request.(type) {
-	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:
-		return s.hot(w, f.general)
-	}
+// answered later, from a goroutine of the door.
+func (s *stream) general(w *bench, f *clientFrame, now time.Time) {
 	deadline := time.Time{}
 	if f.timeoutMS != 0 {
 		deadline = now.Add(time.Duration(f.timeoutMS) * time.Millisecond)
 	}
-	err := s.begin(w, f.general, deadline)
-	if err == nil {
-		switch f.general.Request.(type) {
-		case *pb.ClientFrame_Cancel, *pb.ClientFrame_Unwatch, *pb.ClientFrame_Detach:
-			return false
+	if err := s.begin(w, f.general, deadline); err != nil {
+		s.refuseNow(w, f.id, err)
+		for _, then := range f.general.GetStart().GetThen() {
+			s.refuseNow(w, then.GetId(), err)
 		}
-		return true
 	}
-	loaded := s.refuseNow(w, f.id, err)
-	for _, then := range f.general.GetStart().GetThen() {
-		s.refuseNow(w, then.GetId(), err)
-	}
-	return loaded
 }
 
 // begin starts what a frame asks for. An error is the answer; nil says that
@@ -51,6 +40,8 @@ func (s *stream) begin(w *bench, f *pb.ClientFrame, deadline time.Time) error {
 		return s.enter(f, deadline)
 	case *pb.ClientFrame_WaitReleased:
 		return s.waitReleased(f.Id, r.WaitReleased)
+	case *pb.ClientFrame_ExtendTokens, *pb.ClientFrame_Beat:
+		return s.beginHot(w, f)
 	}
 	return s.count(func() error { return s.beginCounted(w, f, deadline) })
 }
@@ -73,14 +64,15 @@ func tooManyUnderWay(what string, limit int) error {
 		WithHint("wait for answers before sending more")
 }
 
-// hot serves a frame of the hot path that came in an unusual form.
-func (s *stream) hot(w *bench, f *pb.ClientFrame) bool {
+// beginHot serves a frame of the hot path that came in an unusual form.
+func (s *stream) beginHot(w *bench, f *pb.ClientFrame) error {
 	hot := clientFrame{id: f.Id, timeoutMS: f.TimeoutMs, kind: beatFrame}
 	if r, ok := f.Request.(*pb.ClientFrame_ExtendTokens); ok {
 		hot.kind, hot.first, hot.count = tokensFrame, len(w.decoder.tokens), len(r.ExtendTokens.GetTokens())
 		w.decoder.tokens = append(w.decoder.tokens, r.ExtendTokens.GetTokens()...)
 	}
-	return s.frame(w, &hot, time.Time{})
+	s.frame(w, &hot, time.Time{})
+	return nil
 }
 
 // beginCounted starts what has one answer; whoever gives it counts it off.

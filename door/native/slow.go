@@ -34,12 +34,18 @@ func (d *Door) slow(ctx context.Context, who *caller, refusal error) {
 	if pause == 0 {
 		return
 	}
+	Heard(ctx) // nothing of it is handed on
+	if left := who.control.patience(ctx); left >= 0 {
+		pause = min(pause, admit.HeldBackMost, left/2)
+	} else {
+		pause = min(pause, admit.HeldBackFor)
+	}
 	if !d.slowed.Take(0) {
 		who.control.header.Set("Connection", "close")
 		return
 	}
 	defer d.slowed.Give(0)
-	timer := time.NewTimer(min(pause, admit.HeldBackMost))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

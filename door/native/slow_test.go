@@ -74,3 +74,16 @@ func TestG47_WhatIsRefusedIsReadSlowly(t *testing.T) {
 		})
 	}
 }
+
+// A call that is refused has nothing to hand on: while its answer is held back, no expiry waits for
+// it to do so.
+func TestACallThatIsHeldBackIsHeard(t *testing.T) {
+	m, _ := slowed(t)
+	heard := false
+	ctx := WithHeard(t.Context(), func() { heard = true })
+	refusal := incumbent.Errorf(incumbent.Overloaded, "later")
+	refusal.RetryAfter = time.Millisecond
+	if told := m.door.holdBack(ctx, &callControl{}, 0, refusal); told.Kind != incumbent.Overloaded || !heard {
+		t.Errorf("%v, heard: %v", told, heard)
+	}
+}

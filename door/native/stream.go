@@ -30,7 +30,9 @@ type stream struct {
 
 	// Of the worker alone.
 	turn uint32 // bench.turn when a frame of this stream was last gathered
-	pace admit.Pace
+
+	spent atomic.Int32 // bytes that are to be taken out of the pace
+	pace  admit.Pace   // of the worker alone
 
 	underWay  atomic.Int32 // operations and reads without an answer
 	extending atomic.Int32 // beats and extend_tokens without one, by their weight
@@ -72,9 +74,8 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			break
 		}
 		n += m.Size
-		spent := 0
 		if bad == nil {
-			spent, bad = s.message(c, w, &m)
+			bad = s.message(c, w, &m)
 		}
 		if bad != nil {
 			w.refused.send() // the close frame is the last
@@ -86,13 +87,23 @@ func (s *stream) Readable(c *park.Conn, data []byte) (int, error) {
 			s.end(c, websocket.CloseReply(m.Payload), nil)
 			return len(data), nil
 		}
-		if rest := s.door.lanes.Slow(&s.pace, spent); rest > 0 {
+		if rest := s.door.lanes.Slow(&s.pace, int(s.spent.Swap(0))); rest > 0 {
 			time.AfterFunc(rest, c.Wake)
 			return n, park.Hold
 		}
 	}
 	return n, nil
 }
+
+// refused counts the answer to a frame for the pace, if it was refused for what it asks: see
+// [admit.Pace].
+func (s *stream) refused(kind string) {
+	if kind == deniedKind || kind == invalidKind {
+		s.spent.Add(admit.MessageBytes)
+	}
+}
+
+var deniedKind, invalidKind = incumbent.Denied.String(), incumbent.Invalid.String()
 
 // end says good-bye and closes once that was sent.
 func (s *stream) end(c *park.Conn, frame []byte, err error) {
@@ -104,68 +115,66 @@ func (s *stream) end(c *park.Conn, frame []byte, err error) {
 	}
 }
 
-// message serves one message or control frame, and returns what of it counts for the pace: see
-// [admit.Pace].
-func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) (spent int, bad *websocket.Error) {
+// message serves one message or control frame.
+func (s *stream) message(c *park.Conn, w *bench, m *websocket.Message) *websocket.Error {
 	for i := range m.Controls {
-		spent += s.control(c, &m.Controls[i])
+		s.control(c, &m.Controls[i])
 	}
 	if m.Op != ws.OpBinary {
-		return spent + s.control(c, m), nil
+		s.control(c, m)
+		return nil
 	}
 	if bad := w.decoder.decode(m.Payload); bad != nil {
-		return 0, bad
+		return bad
 	}
-	idle := len(w.decoder.frames) == 0
+	if len(w.decoder.frames) == 0 {
+		s.spent.Add(int32(m.Size) + admit.MessageBytes)
+	}
 	var now time.Time // of the message, read once
 	for i := range w.decoder.frames {
 		f := &w.decoder.frames[i]
 		if f.timeoutMS != 0 && now.IsZero() {
 			now = s.door.now()
 		}
-		if !s.frame(w, f, now) {
-			idle = true
-			spent += f.bytes
-		}
+		s.frame(w, f, now)
 	}
-	if idle {
-		spent += admit.MessageBytes
-	}
-	return spent, nil
+	return nil
 }
 
-// control answers a ping, and returns what a control frame counts as.
-func (s *stream) control(c *park.Conn, m *websocket.Message) (spent int) {
+func (s *stream) control(c *park.Conn, m *websocket.Message) {
 	if m.Op == ws.OpPing {
 		_ = c.Send(websocket.Frame(ws.OpPong, m.Payload)) // if it has ended, Closed follows
 	}
-	return admit.MessageBytes + len(m.Payload)
+	s.spent.Add(int32(len(m.Payload)) + admit.MessageBytes)
 }
 
-// frame serves one frame of a client. false: it asks for nothing that the load could be a reason to
-// refuse, or was refused for another one.
-func (s *stream) frame(w *bench, f *clientFrame, now time.Time) bool {
+// frame serves one frame of a client.
+func (s *stream) frame(w *bench, f *clientFrame, now time.Time) {
 	if f.kind == generalFrame {
-		return s.general(w, f, now)
+		s.general(w, f, now)
+		return
 	}
 	if s.extending.Load() >= MaxExtendsPerStream {
-		return s.refuseNow(w, f.id, tooManyUnderWay("extensions", MaxExtendsPerStream))
+		s.refuseNow(w, f.id, tooManyUnderWay("extensions", MaxExtendsPerStream))
+		return
 	}
 	if f.kind == beatFrame {
 		if err := s.door.allowBeat(s.who); err != nil {
-			return s.refuseNow(w, f.id, err)
+			s.refuseNow(w, f.id, err)
+			return
 		}
 		s.addBeat(w, f)
-		return true
+		return
 	}
 	if f.count > MaxTokens {
-		return s.refuseNow(w, f.id, invalid("extend_tokens.tokens", "are %d, limit is %d", f.count, MaxTokens))
+		s.refuseNow(w, f.id, invalid("extend_tokens.tokens", "are %d, limit is %d", f.count, MaxTokens))
+		return
 	}
 	if err := s.door.allowTokens(s.who, w.decoder.tokens[f.first:f.first+f.count]); err != nil {
-		return s.refuseNow(w, f.id, s.door.denied(s.who, auth.Extend, "", err))
+		s.refuseNow(w, f.id, s.door.denied(s.who, auth.Extend, "", err))
+		return
 	}
 	s.addTokens(w, f)
-	return true
 }
 
 // write sends bytes that will be used again. What cannot be sent is lost with
@@ -179,6 +188,7 @@ func (s *stream) write(b []byte) {
 // reply answers one frame. It runs on a goroutine of the door. What has to wait for its
 // reader counts as memory of the connection.
 func (s *stream) reply(f *pb.ServerFrame) {
+	s.refused(f.GetError().GetKind())
 	b := appendFrame(websocket.Start(make([]byte, 0, websocket.MaxHeader+sizeBytesField(proto.Size(f)))), f)
 	if c := s.conn.Load(); c != nil {
 		_, _ = c.Write(b[websocket.Finish(b, ws.OpBinary):]) // if it has ended, Closed follows
@@ -187,22 +197,21 @@ func (s *stream) reply(f *pb.ServerFrame) {
 
 // refuse answers a frame with an error, unless no answer is wanted.
 func (s *stream) refuse(id uint64, err error) {
-	if id != 0 {
-		s.reply(&pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
+	if id == 0 {
+		s.refused(incumbent.KindOf(err).String())
+		return
 	}
+	s.reply(&pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
 }
 
 // refuseNow is refuse for the worker, which refuses much at once when there is
-// too much: answers of one wake-up go out together. It reports whether the load was why.
-func (s *stream) refuseNow(w *bench, id uint64, err error) (loaded bool) {
-	if id != 0 {
-		w.refused.add(s, &pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
+// too much: answers of one wake-up go out together.
+func (s *stream) refuseNow(w *bench, id uint64, err error) {
+	if id == 0 {
+		s.refused(incumbent.KindOf(err).String())
+		return
 	}
-	switch incumbent.KindOf(err) {
-	case incumbent.Overloaded, incumbent.Unavailable, incumbent.DeadlineExceeded:
-		return true
-	}
-	return false
+	w.refused.add(s, &pb.ServerFrame{Id: id, Error: errorPB(err, s.door.standing(), nil)})
 }
 
 // Closed lets everything go that hung on the connection. Its sessions live on

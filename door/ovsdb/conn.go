@@ -36,6 +36,7 @@ type conn struct {
 	running bool  // somebody runs the tasks, or is about to
 	closed  bool  // nothing is run any more but what was put in until then
 	held    bool  // the worker waits to be woken for what it has
+	queued  int   // messages that are there whole and not looked at
 	busy    int32 // requests that are not answered
 	weight  int   // bytes that they count as
 	coming  int   // bytes that what has come of the next one counts as
@@ -132,7 +133,11 @@ func (c *conn) full() bool {
 	l := c.door.limitsNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = c.rests.Load() > 0 || int(c.busy) >= l.MaxUnderWay || c.weight >= l.weight || c.out.unread.Load() > int64(l.MaxBacklogBytes)
+	most := maxQueued
+	if c.door.lanes.Behind(&c.pace) {
+		most = 1 // else they would all be served before the connection rests again
+	}
+	c.held = c.rests.Load() > 0 || c.queued >= most || int(c.busy) >= l.MaxUnderWay || c.weight >= l.weight || c.out.unread.Load() > int64(l.MaxBacklogBytes)
 	return c.held
 }
 
@@ -177,6 +182,7 @@ func (c *conn) begun() (size int, fits bool) {
 	} else {
 		size, fits = c.coming, false
 	}
+	c.queued++
 	c.busy++
 	c.weight += size
 	c.coming, c.bytes = 0, 0
@@ -195,14 +201,22 @@ func (c *conn) recount() {
 	}
 }
 
-// finished says that what a message asked for is done, or that it asked no lane for anything: then
-// the next ones may have to wait, see [admit.Pace].
-func (c *conn) finished(bytes int, asked bool) {
+// looked says that a message is being served.
+func (c *conn) looked() {
+	c.mu.Lock()
+	c.queued--
+	c.mu.Unlock()
+	c.eased()
+}
+
+// finished says that what a message asked for is done; idle: it asked for nothing, or was refused
+// for what it asked, so that the next ones may have to wait, see [admit.Pace].
+func (c *conn) finished(bytes int, idle bool) {
 	c.mu.Lock()
 	c.busy--
 	c.weight -= bytes
 	c.recount()
-	if !asked {
+	if idle && !c.closed {
 		c.slowed(bytes)
 	}
 	c.mu.Unlock()
@@ -236,7 +250,7 @@ func (c *conn) settle() {
 func (c *conn) eased() {
 	l := c.door.limitsNow()
 	c.mu.Lock()
-	wake := c.held && c.rests.Load() == 0 && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.weight/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
+	wake := c.held && c.rests.Load() == 0 && c.queued <= maxQueued/2 && int(c.busy) <= l.MaxUnderWay/2 && c.weight <= l.weight/2 && c.out.unread.Load() <= int64(l.MaxBacklogBytes/2)
 	if wake {
 		c.held = false
 	}

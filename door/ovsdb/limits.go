@@ -34,6 +34,7 @@ func (d *Door) WishBound() int64 { return 4 * d.lanes.Bound(MaxWishBytes/4) }
 const (
 	workers      = 4  // goroutines that serve connections
 	wokenAtOnce  = 8  // transactions that have waited, among all that is to be done
+	maxQueued    = 64 // messages of one connection that are there whole and not looked at
 	tasksAtATime = 64 // of one connection, before others have their turn
 	firstRetry   = 50 * time.Millisecond
 	retryEach    = 100 * time.Microsecond // for each that waits: no more than 10,000 of them ask in a second, up to maxRetry

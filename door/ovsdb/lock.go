@@ -87,7 +87,6 @@ func (c *conn) lock(r *request, steal bool) {
 		s.byName = map[string]*lock{}
 	}
 	s.byName[name] = l
-	r.asked = true
 	c.claimLater(l)
 }
 

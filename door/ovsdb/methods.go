@@ -50,6 +50,7 @@ var methods = func() map[string]*method {
 }()
 
 func echoMethod(_ *conn, r *request) {
+	r.idle = true
 	b := []byte{'['}
 	for i, p := range r.params {
 		if i > 0 {

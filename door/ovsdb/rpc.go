@@ -19,7 +19,7 @@ type request struct {
 	size   int             // bytes that it counts as
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
-	asked  bool            // a lane was asked for a place, or will be, or it is refused for the load
+	idle   bool            // it asks for nothing, or is refused for what it asks
 	place  admit.Place     // of all but transactions and locks, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 
@@ -29,10 +29,11 @@ type request struct {
 // serve serves a message, which counts as so many bytes. It is refused if there is no room for its
 // values.
 func (c *conn) serve(message []byte, size int, fits bool) {
+	c.looked()
 	v, err := ovs.ParseJSON(unsafe.String(&message[0], len(message))) // nobody changes it any more
 	if err != nil {
 		c.door.counts.malformed.Add(1)
-		c.finished(size, false)
+		c.finished(size, true)
 		c.cut(incumbent.Errorf(incumbent.Invalid, "a message that is none: %w", err))
 		return
 	}
@@ -41,19 +42,19 @@ func (c *conn) serve(message []byte, size int, fits bool) {
 	params, _ := v.Member("params")
 	switch {
 	case !asks || name.Kind() == ovs.Null: // the answer to an echo: that something came is what it is for
-		c.finished(size, false)
+		c.finished(size, true)
 	case id.Kind() == ovs.Null:
 		c.notified(name.Text(), params.Elements())
-		c.finished(size, false)
+		c.finished(size, true)
 	default:
 		r := &request{conn: c, size: size, id: id.AppendSorted(nil), params: params.Elements(), method: methods[name.Text()]}
 		c.door.counts.asked(r.method)
 		if !fits {
-			r.asked = true
 			r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "what is not answered, %d bytes for each of its values at least, has more than %d bytes, or more of them than its share are of this one's client", valueBytes, c.door.limitsNow().MaxPartialBytes))
 			return
 		}
 		if r.method == nil {
+			r.idle = true
 			r.failed("unknown method")
 			return
 		}
@@ -74,7 +75,6 @@ func (r *request) admit() {
 	}
 	db, _ := r.text(0)
 	p, err := d.lanes.Enter(c.who.work(db), lane, 1)
-	r.asked = true
 	if err == nil {
 		r.place = p
 		r.method.serve(c, r)
@@ -117,7 +117,13 @@ var (
 func (r *request) failed(text string) { r.error(quoted(text)) }
 
 // refuse answers a request with an error that is an object.
-func (r *request) refuse(err *ovs.Error) { r.error(err.AppendJSON(nil)) }
+func (r *request) refuse(err *ovs.Error) {
+	switch err.Name {
+	case ovs.SyntaxError, ovs.UnknownDatabase, ovs.PermissionError, ovs.NotAllowed:
+		r.idle = true
+	}
+	r.error(err.AppendJSON(nil))
+}
 
 // syntax answers a request that says what it may not.
 func (r *request) syntax(details string) { r.refuse(ovs.Errorf(ovs.SyntaxError, "%s", details)) }
@@ -133,7 +139,7 @@ func (r *request) send(bufs [][]byte) {
 	r.done = true
 	r.place.Leave()
 	r.conn.send(true, bufs)
-	r.conn.finished(r.size, r.asked)
+	r.conn.finished(r.size, r.idle)
 }
 
 // quoted is a text as JSON.

@@ -67,7 +67,6 @@ func transactRequest(c *conn, r *request) {
 	}
 	s.txns[t.name] = t
 	s.order = append(s.order, t)
-	t.request.asked = true
 	t.admit()
 }
 

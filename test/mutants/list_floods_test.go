@@ -221,8 +221,8 @@ var ofFloods = []mutant{
 	{
 		name: "echoes at OVSDB's door cost nothing", guarantee: "G47",
 		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_WhatAsksForNothingIsReadSlowly$",
-		search:  "\tif !asked {\n",
-		replace: "\tif !asked && c.ended {\n",
+		search:  "\tif idle && !c.closed {\n",
+		replace: "\tif idle && c.ended {\n",
 	},
 	{
 		name: "what Consul's API does not have is asked for at any pace", guarantee: "G47",
@@ -235,5 +235,17 @@ var ofFloods = []mutant{
 		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG39_MessagesHaveAPartOfTheMemory$",
 		search:  "coming = max(coming, int(c.scan.values)*valueBytes)",
 		replace: "coming = max(coming, 0)",
+	},
+	{
+		name: "frames that are refused for what they ask cost nothing", guarantee: "G47",
+		file: "door/native/stream.go", pkg: "./door/native", test: "^TestG47_WhatIsRefusedIsReadSlowly$",
+		search:  "if kind == deniedKind || kind == invalidKind {",
+		replace: "if kind == deniedKind {",
+	},
+	{
+		name: "who is slowed has his extensions behind it for as long as he owes", guarantee: "G47",
+		file: "admit/pace.go", pkg: "./admit", test: "^TestSlow$",
+		search:  "wait := min(max(behind, paceLeast), paceMost)",
+		replace: "wait := max(behind, paceLeast)",
 	},
 }
