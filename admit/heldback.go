@@ -26,16 +26,21 @@ const (
 // for an answer at most (past that, what was certainly not done would look as if it might
 // have been); negative: it does not say.
 func HoldBack(refusal *incumbent.Error, left time.Duration) (pause time.Duration, told *incumbent.Error) {
-	pause = min(refusal.RetryAfter, HeldBackFor)
-	if left >= 0 {
-		pause = min(refusal.RetryAfter, HeldBackMost, left/2)
-	}
+	pause = HeldBackWithin(refusal.RetryAfter, left)
 	if pause <= 0 {
 		return 0, refusal
 	}
 	rest := *refusal
 	rest.RetryAfter = max(refusal.RetryAfter-pause, time.Millisecond) // none would be no hint
 	return pause, &rest
+}
+
+// HeldBackWithin is for how much of a pause an answer may be held back: see [HoldBack].
+func HeldBackWithin(pause, left time.Duration) time.Duration {
+	if left >= 0 {
+		return min(pause, HeldBackMost, left/2)
+	}
+	return min(pause, HeldBackFor)
 }
 
 // HeldBack counts the requests of a door that were refused for the load and are not told

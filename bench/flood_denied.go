@@ -2,14 +2,10 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
-
-	"github.com/gobwas/ws"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -26,36 +22,20 @@ const (
 	deniedEcho   = 32 << 10 // bytes of an echo
 )
 
-// foreigner claims the leadership of an application for a unit of another, which nobody may.
-type foreigner struct {
-	conn   *tls.Conn
-	id     uint64
-	params string
-	frame  []byte
-}
-
+// openForeign makes a client that claims the leadership of an application for a unit of another,
+// which nobody may.
 func openForeign(ctx context.Context, f *flood, member, n int) (*floodClient, error) {
 	conn, err := f.enterJuju(ctx, member, n, f.opts.JujuPassword)
 	if err != nil {
 		return nil, err
 	}
 	one := fmt.Sprintf(`{"application-tag":"application-denied%d","unit-tag":"unit-of%d-0","duration":%v}`, n, n, jujuFloodFor.Seconds())
-	c := &foreigner{conn: conn, id: jujuLoginID, params: `{"params":[` + strings.TrimSuffix(strings.Repeat(one+",", f.batch), ",") + `]}}`}
-	return &floodClient{func(ctx context.Context, _ int) (int, error) { return c.ask(ctx, f) }, func() { c.conn.NetConn().Close() }}, nil
+	params := `{"params":[` + strings.TrimSuffix(strings.Repeat(one+",", f.batch), ",") + `]}}`
+	return (&jujuClaimer{conn: conn, id: jujuLoginID, calls: [][]byte{[]byte(params)}, judge: f.judgeForeign}).client(), nil
 }
 
-func (c *foreigner) ask(ctx context.Context, f *flood) (done int, err error) {
-	defer context.AfterFunc(ctx, func() { c.conn.NetConn().Close() })()
-	c.id++
-	c.frame = append(c.frame[:0], make([]byte, jujuFrameHeader)...)
-	c.frame = append(appendCall(c.frame, c.id, "LeadershipService", 2, "ClaimLeadership"), c.params...)
-	if _, err := c.conn.Write(jujuFrame(c.frame, ws.OpText)); err != nil {
-		return 0, broken(err)
-	}
-	payload, err := readJuju(c.conn)
-	if err != nil {
-		return 0, err
-	}
+// judgeForeign counts the claims that were answered: none may be granted.
+func (f *flood) judgeForeign(payload []byte, id uint64) (done int, err error) {
 	r, err := readReply(payload)
 	if err != nil {
 		return 0, err
@@ -63,8 +43,8 @@ func (c *foreigner) ask(ctx context.Context, f *flood) (done int, err error) {
 	var said struct {
 		Results []struct{ Error *struct{ Code string } }
 	}
-	if err := json.Unmarshal(r.Response, &said); err != nil || r.ID != c.id || len(said.Results) != f.batch {
-		return 0, fmt.Errorf("%w: request %d was answered with %.80q", errWire, c.id, payload)
+	if err := json.Unmarshal(r.Response, &said); err != nil || r.ID != id || len(said.Results) != f.batch {
+		return 0, fmt.Errorf("%w: request %d was answered with %.80q", errWire, id, payload)
 	}
 	for _, one := range said.Results {
 		if one.Error == nil {
@@ -106,11 +86,7 @@ func (c *misspeller) askAll(ctx context.Context) (done int, err error) {
 		c.pending[f.Id] = answers
 	}
 	c.mu.Unlock()
-	message, err := proto.Marshal(&apiv1.ClientMessage{Frames: c.frames})
-	if err != nil {
-		return 0, err
-	}
-	if err := c.stream.SendEncoded(message); err != nil {
+	if err := c.stream.Send(c.frames...); err != nil {
 		return 0, broken(err)
 	}
 	for range c.frames {

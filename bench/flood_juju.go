@@ -31,6 +31,7 @@ type jujuClaimer struct {
 	id    uint64
 	calls [][]byte // the params of its requests
 	frame []byte
+	judge func(payload []byte, id uint64) (done int, err error)
 }
 
 func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient, error) {
@@ -38,7 +39,7 @@ func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient,
 	if err != nil {
 		return nil, err
 	}
-	c := &jujuClaimer{conn: conn, id: jujuLoginID}
+	c := &jujuClaimer{conn: conn, id: jujuLoginID, judge: judgeJujuClaims}
 	sets := f.sets(n, floodClients*jujuFloodSets)
 	for unit := range jujuFloodUnits {
 		for _, set := range sets {
@@ -53,7 +54,11 @@ func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient,
 			c.calls = append(c.calls, append(params, `]}}`...))
 		}
 	}
-	return &floodClient{c.ask, func() { c.conn.NetConn().Close() }}, nil
+	return c.client(), nil
+}
+
+func (c *jujuClaimer) client() *floodClient {
+	return &floodClient{c.ask, func() { c.conn.NetConn().Close() }}
 }
 
 func (c *jujuClaimer) ask(ctx context.Context, i int) (done int, err error) {
@@ -69,7 +74,7 @@ func (c *jujuClaimer) ask(ctx context.Context, i int) (done int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return judgeJujuClaims(payload, c.id)
+	return c.judge(payload, c.id)
 }
 
 // readJuju reads the next text of a server. One that says good-bye has no room.

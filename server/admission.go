@@ -43,7 +43,7 @@ func (a *admission) refused() float64 {
 func (a *admission) register(m *metrics) {
 	m.counter("incumbent_admission_disorder_total", "Work admitted although a lane that is refused later refused: 0, or the order of refusal was broken.", nil,
 		func() float64 { return float64(a.Disorder()) })
-	m.counter("incumbent_slowed_total", "Times that a connection was read on later, because it asked faster for what no lane is asked for than its pace allows.", nil,
+	m.counter("incumbent_slowed_total", "Times that a connection was served later, because more came over it than its pace allows that asked for nothing or was refused for what it asked.", nil,
 		func() float64 { return float64(a.Slowed()) })
 	for lane := range admit.NumLanes {
 		labels := prometheus.Labels{"lane": lane.String()}

@@ -39,10 +39,10 @@ type conn struct {
 	late    *time.Timer // ends the connection if its large answer is not read; nil: there is none
 	last    bool        // nothing is read any more
 	rests   bool        // nothing is served for a while
-	pace    admit.Pace
-	held    bool     // the worker waits to be woken for what it has
-	current *request // that is not answered
-	give    func()   // gives back what the connection holds; nil: nothing
+	pace    admit.Pace  // of what is refused for what it asks
+	held    bool        // the worker waits to be woken for what it has
+	current *request    // that is not answered
+	give    func()      // gives back what the connection holds; nil: nothing
 }
 
 var _ park.Handler = (*conn)(nil)

@@ -33,13 +33,21 @@ func (d *Door) holdBack(ctx context.Context, c *callControl, size int64, refusal
 		return refusal
 	}
 	defer d.held.Give(size)
+	if !d.pause(ctx, pause) {
+		return refusal
+	}
+	return told
+}
+
+// pause waits, or until the call ends; false: until the door does.
+func (d *Door) pause(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-d.life.Done():
-		return refusal
+		return false
 	}
-	return told
+	return true
 }

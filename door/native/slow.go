@@ -3,7 +3,6 @@ package native
 import (
 	"context"
 	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -35,21 +34,10 @@ func (d *Door) slow(ctx context.Context, who *caller, refusal error) {
 		return
 	}
 	Heard(ctx) // nothing of it is handed on
-	if left := who.control.patience(ctx); left >= 0 {
-		pause = min(pause, admit.HeldBackMost, left/2)
-	} else {
-		pause = min(pause, admit.HeldBackFor)
-	}
 	if !d.slowed.Take(0) {
 		who.control.header.Set("Connection", "close")
 		return
 	}
 	defer d.slowed.Give(0)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-d.life.Done():
-	}
+	d.pause(ctx, admit.HeldBackWithin(pause, who.control.patience(ctx)))
 }

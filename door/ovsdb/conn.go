@@ -155,12 +155,10 @@ func (c *conn) comes(bytes int) error {
 	if coming > smallMessage {
 		coming = max(coming, int(c.scan.values)*valueBytes)
 	}
-	n := max(0, c.weight+coming-smallMessage)
-	switch more := int64(n - c.counted); {
-	case more <= 0 || c.door.underWay.Take(c.shares, more, most):
+	switch {
+	case c.takeRoom(coming, most):
 		c.bytes += bytes
 		c.coming = coming
-		c.counted = n
 		return nil
 	case coming <= smallMessage: // so there are others
 		c.held = true
@@ -169,18 +167,26 @@ func (c *conn) comes(bytes int) error {
 	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, %d for each of their values at least, or more of them than its share are of who sends this one", most, valueBytes)
 }
 
+// takeRoom takes what the next message needs that counts as so many bytes, where most is there for
+// all. With mu held.
+func (c *conn) takeRoom(coming int, most int64) bool {
+	n := max(0, c.weight+coming-smallMessage)
+	if more := int64(n - c.counted); more > 0 && !c.door.underWay.Take(c.shares, more, most) {
+		return false
+	}
+	c.counted = n
+	return true
+}
+
 // begun says that the next message is there whole, and returns how many bytes it counts as; false:
 // there is no room for its values.
 func (c *conn) begun() (size int, fits bool) {
 	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size, fits = max(c.coming, int(c.scan.values)*valueBytes), true
-	n := max(0, c.weight+size-smallMessage)
-	if more := int64(n - c.counted); more <= 0 || c.door.underWay.Take(c.shares, more, most) {
-		c.counted = max(n, c.counted)
-	} else {
-		size, fits = c.coming, false
+	size = max(c.coming, int(c.scan.values)*valueBytes)
+	if fits = c.takeRoom(size, most); !fits {
+		size = c.coming
 	}
 	c.queued++
 	c.busy++

@@ -215,8 +215,8 @@ var ofOVSDB = []mutant{
 	{
 		name: "of OVSDB's clients with much under way ever more is read", guarantee: "G47",
 		file: "door/ovsdb/conn.go", pkg: "./door/ovsdb", test: "^TestG47_MessagesUnderWayAreBounded$",
-		search:  "case more <= 0 || c.door.underWay.Take(c.shares, more, most):",
-		replace: "case more <= 0 || coming <= smallMessage || c.door.underWay.Take(c.shares, more, most):",
+		search:  "more > 0 && !c.door.underWay.Take(c.shares, more, most) {",
+		replace: "more > 0 && coming > smallMessage && !c.door.underWay.Take(c.shares, more, most) {",
 	},
 	{
 		name: "messages of OVSDB's clients that are gone count for ever", guarantee: "G47",
