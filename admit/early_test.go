@@ -14,7 +14,7 @@ import (
 func TestG41_ARequestIsJudgedOnce(t *testing.T) {
 	refused := map[Reason]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{Min: 1, Max: 2}
+		limits := Limits{Min: 1, Max: rapid.IntRange(2, 6).Draw(t, "limit")} // a share is met before a limit of 5 or more
 		twin := func() *Controller {
 			c, err := New(limits, func() float64 { return 0.5 })
 			if err != nil {
@@ -29,7 +29,7 @@ func TestG41_ARequestIsJudgedOnce(t *testing.T) {
 			"enter": func(t *rapid.T) {
 				l := Lane(rapid.IntRange(0, int(NumLanes)-1).Draw(t, "lane"))
 				w := Who{Client: Key(rapid.IntRange(1, 3).Draw(t, "client"))}
-				for range rapid.IntRange(1, 6).Draw(t, "times") {
+				for range rapid.IntRange(1, 12).Draw(t, "times") {
 					var pair [2]Ticket
 					err := early.Refuses(w, []Lane{l}, now)
 					if err == nil {

@@ -175,7 +175,7 @@ func TestG47_WhoWaitsForThePaceIsClosedInTime(t *testing.T) {
 // at once, and would go on doing so.
 func TestG47_ACrowdThatWaitsForThePaceIsDispersed(t *testing.T) {
 	play(t, func(t *testing.T) {
-		const rate, many = 100, 800
+		const rate, many = 97, 800 // at 100 one would be let in exactly when a tick looks, whichever comes first
 		pace := NewPace()
 		pace.SetRate(rate)
 		r := newRig(t, Config{Pace: pace, Unproven: 2 * many})
