@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -16,9 +14,6 @@ import (
 // maxLargeBytes bounds the commands in parts that wait here for their turn, the one
 // under way included: at least one of the largest.
 const maxLargeBytes = parts.MaxBytes
-
-// largeRetry is about when a caller may try again that found no room.
-const largeRetry = time.Second
 
 // largeCommands proposes commands that are larger than an entry may be, in parts:
 // one command after another, and of each one part at a time. So whatever else is
@@ -83,10 +78,8 @@ func whoOf(o *core.Origin) admit.Who {
 }
 
 func errLargeWait() *incumbent.Error {
-	err := incumbent.Errorf(incumbent.Overloaded, "large commands wait, together of at most %d bytes, of which each client leaves some to others", maxLargeBytes).
+	return incumbent.Overload("large commands wait, together of at most %d bytes, of which each client leaves some to others", maxLargeBytes).
 		WithHint("come back after the given time, and send one large command after another")
-	err.RetryAfter = largeRetry/2 + rand.N(largeRetry)
-	return err
 }
 
 // send proposes the next part.

@@ -173,11 +173,11 @@ func (b *inbox) postCalls(ms []message, release bool) *incumbent.Error {
 	}
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.full() {
-			return overloaded("%d batches of %d extensions wait for an answer, limits are %d and %d",
+			return incumbent.Overload("%d batches of %d extensions wait for an answer, limits are %d and %d",
 				w.batches, w.extensions, MaxQueuedBatches, MaxQueuedExtensions)
 		}
 		if l.calls > 0 && w.calls >= limit {
-			return overloaded("%d calls wait for an answer, limit is %d", w.calls, limit)
+			return incumbent.Overload("%d calls wait for an answer, limit is %d", w.calls, limit)
 		}
 		return nil
 	}, l, ms...)
@@ -187,7 +187,7 @@ func (b *inbox) postCalls(ms []message, release bool) *incumbent.Error {
 func (b *inbox) postAttach(a *attach) *incumbent.Error {
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.attaches >= MaxQueuedAttaches {
-			return overloaded("%d attachments wait for an answer, limit is %d", w.attaches, MaxQueuedAttaches)
+			return incumbent.Overload("%d attachments wait for an answer, limit is %d", w.attaches, MaxQueuedAttaches)
 		}
 		return nil
 	}, load{attaches: 1}, message{other: a})
@@ -197,7 +197,7 @@ func (b *inbox) postAttach(a *attach) *incumbent.Error {
 func (b *inbox) postLooks(q *Inspection) *incumbent.Error {
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.looks >= MaxQueuedLooks {
-			return overloaded("%d deadlines wait to be looked up, limit is %d", w.looks, MaxQueuedLooks)
+			return incumbent.Overload("%d deadlines wait to be looked up, limit is %d", w.looks, MaxQueuedLooks)
 		}
 		return nil
 	}, load{looks: len(q.Items)}, message{other: q})
@@ -218,12 +218,6 @@ func (b *inbox) postUnless(refusal func(*load) *incumbent.Error, l load, ms ...m
 	}
 	b.mu.Unlock()
 	b.ring()
-	return err
-}
-
-func overloaded(format string, args ...any) *incumbent.Error {
-	err := incumbent.Errorf(incumbent.Overloaded, format, args...)
-	err.RetryAfter = spread(overloadRetry)
 	return err
 }
 

@@ -125,6 +125,6 @@ func (n *Node) errGrowth() error {
 }
 
 func (n *Node) errDisk() *incumbent.Error {
-	return overloaded("disk of %s has %d bytes free, %d are kept in reserve", n.cfg.Dir, n.free.Load(), n.cfg.DiskReserve).
+	return incumbent.Overload("disk of %s has %d bytes free, %d are kept in reserve", n.cfg.Dir, n.free.Load(), n.cfg.DiskReserve).
 		WithHint("free space on the disk of " + n.cfg.Dir + ", or lower --disk-reserve-bytes")
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"math/rand/v2"
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
@@ -79,10 +78,10 @@ func (b *inbox) room(p *Proposal) error {
 		bytes -= bytes / inboxReserveShare
 	}
 	if len(b.in.proposals)+b.waiting >= count {
-		return overloaded("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint(hintFull)
+		return incumbent.Overload("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint(hintFull)
 	}
 	if b.bytes+b.waitingBytes+len(p.Command) > bytes {
-		return overloaded("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint(hintFull)
+		return incumbent.Overload("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint(hintFull)
 	}
 	return nil
 }
@@ -90,12 +89,6 @@ func (b *inbox) room(p *Proposal) error {
 // hintFull goes with a refusal for want of room, of which no setting makes more: what waits goes
 // at the pace of the disks.
 const hintFull = "come back after the given time, and send fewer changes at once"
-
-func overloaded(format string, args ...any) *incumbent.Error {
-	e := incumbent.Errorf(incumbent.Overloaded, format, args...)
-	e.RetryAfter = overloadRetryAfter/2 + rand.N(overloadRetryAfter)
-	return e
-}
 
 func errStopped() error { return incumbent.Errorf(incumbent.Unavailable, "the node is stopped") }
 
@@ -106,7 +99,7 @@ func (b *inbox) confirm(c confirmation) error {
 		return errStopped()
 	}
 	if n := len(b.in.confirms) + b.confirming; n >= MaxInboxConfirms {
-		return overloaded("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
+		return incumbent.Overload("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
 	}
 	b.in.confirms = append(b.in.confirms, c)
 	return nil

@@ -5,30 +5,29 @@ import "time"
 // Limits of proposals and confirmations. Those a Config can change are the
 // defaults.
 const (
-	MaxCommandBytes    = 1 << 20     // one command; one huge entry defeats raft's flow control
-	MaxEntryCommands   = 512         // commands in one entry
-	MaxBatchBytes      = 256 << 10   // commands in one entry, unless one command alone is larger
-	MaxEntriesInFlight = 4           // proposed and not yet committed; more would only queue in the log instead of the inbox
-	MaxInboxProposals  = 16 << 10    // proposals that wait for a place in an entry
-	MaxInboxBytes      = 32 << 20    // their commands
-	MaxInboxConfirms   = 1 << 20     // confirmations that wait for a round
-	MaxInboxMessages   = 4096        // messages of peers that wait for the loop; raft sends lost ones again
-	inboxReserveShare  = 8           // one in so many places is kept for proposals with Reserve
-	MinSegmentBytes    = 2 << 20     // a log file, so that the largest entry fits into one write
-	maxEntryOverhead   = 4096        // header and length prefixes of an entry: 37 + 512 * 5, rounded up
-	maxRaftMessage     = 1 << 20     // MaxSizePerMsg
-	maxInflightMsgs    = 256         // per peer
-	maxInflightBytes   = 16 << 20    // per peer
-	maxUncommitted     = 64 << 20    // uncommitted tail of a leader
-	maxApplyingBytes   = 4 << 20     // handed to the applier and not yet applied
-	entryMemory        = 160         // bytes an entry costs in memory besides its data
-	MaxChunkBytes      = 64 << 10    // piece of a snapshot file on the wire
-	sendWindow         = 16          // pieces sent to a peer and not acknowledged
-	maxPiecesWaiting   = 64          // received pieces that wait for the disk; more are dropped and sent again
-	maxMemberChanges   = 64          // that wait for their turn
-	maxConfStateIDs    = 64          // member ids in one list of a snapshot header
-	maxSnapshotHeader  = 4096        // bytes of a snapshot header
-	overloadRetryAfter = time.Second // base of the retry hint; spread over ±50 %
+	MaxCommandBytes    = 1 << 20   // one command; one huge entry defeats raft's flow control
+	MaxEntryCommands   = 512       // commands in one entry
+	MaxBatchBytes      = 256 << 10 // commands in one entry, unless one command alone is larger
+	MaxEntriesInFlight = 4         // proposed and not yet committed; more would only queue in the log instead of the inbox
+	MaxInboxProposals  = 16 << 10  // proposals that wait for a place in an entry
+	MaxInboxBytes      = 32 << 20  // their commands
+	MaxInboxConfirms   = 1 << 20   // confirmations that wait for a round
+	MaxInboxMessages   = 4096      // messages of peers that wait for the loop; raft sends lost ones again
+	inboxReserveShare  = 8         // one in so many places is kept for proposals with Reserve
+	MinSegmentBytes    = 2 << 20   // a log file, so that the largest entry fits into one write
+	maxEntryOverhead   = 4096      // header and length prefixes of an entry: 37 + 512 * 5, rounded up
+	maxRaftMessage     = 1 << 20   // MaxSizePerMsg
+	maxInflightMsgs    = 256       // per peer
+	maxInflightBytes   = 16 << 20  // per peer
+	maxUncommitted     = 64 << 20  // uncommitted tail of a leader
+	maxApplyingBytes   = 4 << 20   // handed to the applier and not yet applied
+	entryMemory        = 160       // bytes an entry costs in memory besides its data
+	MaxChunkBytes      = 64 << 10  // piece of a snapshot file on the wire
+	sendWindow         = 16        // pieces sent to a peer and not acknowledged
+	maxPiecesWaiting   = 64        // received pieces that wait for the disk; more are dropped and sent again
+	maxMemberChanges   = 64        // that wait for their turn
+	maxConfStateIDs    = 64        // member ids in one list of a snapshot header
+	maxSnapshotHeader  = 4096      // bytes of a snapshot header
 )
 
 // Times, counted in ticks where the replica counts them.

@@ -87,7 +87,7 @@ func (r *Replica) checkChange(changes []MemberChange) error {
 		return r.notLeader()
 	}
 	if len(r.changes.queue) >= maxMemberChanges {
-		return overloaded("%d changes of membership wait, limit is %d", len(r.changes.queue), maxMemberChanges)
+		return incumbent.Overload("%d changes of membership wait, limit is %d", len(r.changes.queue), maxMemberChanges)
 	}
 	for i, c := range changes {
 		same := func(o MemberChange) bool { return o.ID == c.ID }

@@ -50,7 +50,7 @@ func TestG41_FullInboxRefuses(t *testing.T) {
 	}
 	r.Propose(Proposal{Command: []byte("x"), Done: done})
 	var e *incumbent.Error
-	if err := <-answers; !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter < overloadRetryAfter/2 || e.Hint != hintFull {
+	if err := <-answers; !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter < incumbent.OverloadRetry/2 || e.Hint != hintFull {
 		t.Errorf("full inbox: got %+v, want Overloaded with a time and what helps", e)
 	}
 	r.Propose(Proposal{Command: []byte("r"), Reserve: true, Done: done}, Proposal{Command: []byte("r"), Reserve: true, Done: done})

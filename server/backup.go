@@ -19,7 +19,7 @@ const maxBackups = 2
 func (o operator) Backup(ctx context.Context, w io.Writer) error {
 	if o.sending.Add(1) > maxBackups {
 		o.sending.Add(-1)
-		return incumbent.Errorf(incumbent.Overloaded, "this member sends %d backups already", maxBackups).
+		return incumbent.Overload("this member sends %d backups already", maxBackups).
 			WithHint("wait for them, or ask another member")
 	}
 	defer o.sending.Add(-1)

@@ -219,7 +219,7 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 		err = p.RefusePage(r)
 	}
 	if err == nil && p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
-		err = incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection")
+		err = incumbent.Overload("this member has no place for another connection")
 	}
 	if c := gate.FromContext(r.Context()); err == nil && c != nil && p.Kind != auth.Anonymous {
 		err = g.tally.Count(c, p, native.Listener)

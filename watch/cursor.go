@@ -94,7 +94,7 @@ func (h *Hub) admit() error {
 		return nil
 	}
 	h.count.listeners.Add(-1)
-	return incumbent.Errorf(incumbent.Overloaded, "%d watches are open, the limit", limit).WithHint("end watches that nobody needs, or watch at another member")
+	return incumbent.Overload("%d watches are open, the limit", limit).WithHint("end watches that nobody needs, or watch at another member")
 }
 
 // attachSlice takes the cursor's places, the first time, and does a slice of

@@ -80,7 +80,7 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 			}
 		}
 		if s.bytes.Load() >= limit {
-			return nil, incumbent.Errorf(incumbent.Overloaded, "the results of shared reads take %d bytes, the limit", limit).
+			return nil, incumbent.Overload("the results of shared reads take %d bytes, the limit", limit).
 				WithHint("read less at a time, or at another member")
 		}
 		if err := s.hub.admit(); err != nil {

@@ -37,7 +37,7 @@ func agentMonitor(d *Door, r *request) {
 		return
 	case d.monitors.Add(1) > maxMonitors:
 		d.monitors.Add(-1)
-		r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member shows its log to %d already", maxMonitors))
+		r.failFor(incumbent.Overload("this member shows its log to %d already", maxMonitors))
 		return
 	}
 	d.goroutines.Go(func() {

@@ -39,7 +39,7 @@ func snapshotRestore(d *Door, r *request) {
 	}
 	r.confirmed(func() {
 		if !d.snapshot.CompareAndSwap(false, true) {
-			r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member has a snapshot under way already"))
+			r.failFor(incumbent.Overload("this member has a snapshot under way already"))
 			return
 		}
 		d.operations.Go(func() {

@@ -26,7 +26,7 @@ func snapshotSave(d *Door, r *request) {
 	}
 	r.fresh(func() {
 		if !d.snapshot.CompareAndSwap(false, true) {
-			r.failFor(incumbent.Errorf(incumbent.Overloaded, "this member has a snapshot under way already"))
+			r.failFor(incumbent.Overload("this member has a snapshot under way already"))
 			return
 		}
 		v := d.view()

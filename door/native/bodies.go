@@ -2,7 +2,6 @@ package native
 
 import (
 	"io"
-	"math/rand/v2"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -53,10 +52,8 @@ func (b *bodyShare) give() {
 }
 
 func errBodiesFull() error {
-	err := incumbent.Errorf(incumbent.Overloaded, "requests of more than %d bytes that have not come whole take as much memory as they may", smallBody).
+	return incumbent.Overload("requests of more than %d bytes that have not come whole take as much memory as they may", smallBody).
 		WithHint("come back after the given time, and send fewer large requests at once")
-	err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
-	return err
 }
 
 // countedBody counts what has come of a body until the message is there: see [timing].

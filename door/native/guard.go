@@ -124,7 +124,7 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 		}
 	}
 	if p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
-		return nil, incumbent.Errorf(incumbent.Overloaded, "this member has no place for another connection").
+		return nil, incumbent.Overload("this member has no place for another connection").
 			WithHint("connect to another member, or raise --max-connections")
 	}
 	if c := gate.FromContext(r.Context()); c != nil && p.Kind != auth.Anonymous {

@@ -60,7 +60,7 @@ func (s *stream) count(begin func() error) error {
 }
 
 func tooManyUnderWay(what string, limit int) error {
-	return incumbent.Errorf(incumbent.Overloaded, "%d %s of this stream are under way, the limit", limit, what).
+	return incumbent.Overload("%d %s of this stream are under way, the limit", limit, what).
 		WithHint("wait for answers before sending more")
 }
 

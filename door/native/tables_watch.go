@@ -71,7 +71,7 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 	}
 	w := &waitingFrame{s: s, id: id, who: s.who.work(0)} // so that an unwatch finds it meanwhile
 	if !w.keep() {
-		return incumbent.Errorf(incumbent.Overloaded, "more of this stream's frames wait than may")
+		return incumbent.Overload("more of this stream's frames wait than may")
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {

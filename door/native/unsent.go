@@ -3,7 +3,6 @@ package native
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -18,7 +17,6 @@ const (
 	MaxUnsentBytes = 256 << 20 // of all callers, about
 	unsentPart     = 2         // one principal that is no operator has one part of so many
 	smallAnswer    = 64 << 10  // is not refused for what others do not read
-	unsentRetry    = time.Second
 )
 
 // UnsentBytes is how much of answers to calls is kept until their callers read them.
@@ -69,10 +67,8 @@ func (u *unsent) most(principal string) int64 {
 
 // refusal is the error of whoever has too much to read. With mu held.
 func (u *unsent) refusal(principal string) error {
-	e := incumbent.Errorf(incumbent.Overloaded, "answers that have not been read take %d bytes, %d of them those of %s", u.all, u.by[principal], principal).
+	return incumbent.Overload("answers that have not been read take %d bytes, %d of them those of %s", u.all, u.by[principal], principal).
 		WithHint("read what was asked for, or ask for less at a time")
-	e.RetryAfter = unsentRetry
-	return e
 }
 
 // full refuses who has that much to read before anything is done for him.
