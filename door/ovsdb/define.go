@@ -138,7 +138,7 @@ func convertRequest(c *conn, r *request) {
 	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: text}
 	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: r.judged}}, cmd, func(res core.Result) {
 		f := d.feeds.of(name)
-		f.do(func() { f.when(res.Index, func() { c.do(func() { c.converted(r, name, rules, res) }) }) })
+		f.do(func() { f.when(res.Index, func() { r.resume(func() { c.converted(r, name, rules, res) }) }) })
 	})
 }
 

@@ -80,6 +80,7 @@ func (c *conn) lock(r *request, steal bool) {
 		r.syntax("the lock is asked for already: it must be unlocked before")
 		return
 	case len(s.byName)+len(s.leaving) >= c.door.limits.Load().MaxLocks:
+		r.idle = true
 		r.refuse(ovs.Errorf(ovs.ResourcesExhausted, "too many locks on one connection"))
 		return
 	}

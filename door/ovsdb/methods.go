@@ -34,7 +34,7 @@ var methods = func() map[string]*method {
 		"steal":               stealRequest,
 		"unlock":              unlockRequest,
 		"convert":             convertRequest,
-		"cancel":              func(c *conn, r *request) { r.failed("unknown method") }, // it is a notification
+		"cancel":              unknownRequest, // it is a notification
 	} {
 		m[name] = &method{name: name, call: calls.Must(doorName + "." + name), serve: serve}
 	}
@@ -48,6 +48,11 @@ var methods = func() map[string]*method {
 	}
 	return m
 }()
+
+func unknownRequest(_ *conn, r *request) {
+	r.idle = true
+	r.failed("unknown method")
+}
 
 func echoMethod(_ *conn, r *request) {
 	r.idle = true
@@ -149,14 +154,14 @@ func (c *conn) current(r *request) bool {
 	if r.confirmed {
 		return true
 	}
-	c.confirm(func(err error) {
-		switch r.confirmed = true; {
-		case c.session.over:
-		case err != nil:
-			r.refuse(faultOf(err))
-		default:
+	c.door.confirm(func(err error) {
+		r.resume(func() {
+			if r.confirmed = true; err != nil {
+				r.refuse(faultOf(err))
+				return
+			}
 			r.method.serve(c, r)
-		}
+		})
 	})
 	return false
 }
@@ -166,6 +171,7 @@ func (r *request) unknownDatabase(name string) {
 }
 
 func serverIDRequest(c *conn, r *request) {
+	r.idle = true
 	r.result(quoted(uuidOf(c.door.cfg.Standing().Member).String()))
 }
 
@@ -174,21 +180,21 @@ func awareRequest(c *conn, r *request) {
 		r.syntax("a client is aware of changes, or not")
 		return
 	}
+	r.idle = true // once is enough
 	c.session.aware = r.params[0].Kind() == ovs.True
 	r.result(nothing)
 }
 
-// confirm calls then, on the connection's tasks, once this member has applied all that
-// was committed until now, or with the reason why that cannot be known.
-func (c *conn) confirm(then func(error)) {
-	d := c.door
+// confirm calls then, on any goroutine, once this member has applied all that was committed
+// until now, or with the reason why that cannot be known. then must not wait.
+func (d *Door) confirm(then func(error)) {
 	end := d.now().Add(d.limits.Load().Patience)
 	delay := firstRetry
 	var try func()
 	try = func() {
 		d.engine.Confirm(func(err error) {
 			if err == nil || !d.now().Before(end) {
-				c.do(func() { then(err) })
+				then(err)
 				return
 			}
 			d.after(delay, try)

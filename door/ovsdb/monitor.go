@@ -84,7 +84,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 		begin(nil)
 		return
 	}
-	c.confirm(begin)
+	c.door.confirm(begin)
 }
 
 // after has done on the feed, once the monitor has been answered, what its client asked
@@ -211,11 +211,13 @@ func (m *monitor) canceled() {
 
 func monitorCancelRequest(c *conn, r *request) {
 	if len(r.params) != 1 {
+		r.idle = true
 		r.failed("invalid parameters")
 		return
 	}
 	m := c.session.monitors.get(compact(r.params[0]))
 	if m == nil {
+		r.idle = true
 		r.failed("unknown monitor")
 		return
 	}

@@ -20,7 +20,7 @@ type request struct {
 	judged incumbent.Index // says by which policies its caller may ask for it: see [core.Meta]
 	done   bool            // it was answered
 	idle   bool            // it asks for nothing, or is refused for what it asks
-	place  admit.Place     // of all but transactions and locks, which have their own
+	place  admit.Place     // of all but locks and transactions of the cluster's databases, which have their own
 	since  time.Time       // that it waits for a place; zero: it does not
 
 	confirmed bool // the state of now has been confirmed since it came
@@ -54,8 +54,7 @@ func (c *conn) serve(message []byte, size int, fits bool) {
 			return
 		}
 		if r.method == nil {
-			r.idle = true
-			r.failed("unknown method")
+			unknownRequest(c, r)
 			return
 		}
 		r.admit()
@@ -64,17 +63,24 @@ func (c *conn) serve(message []byte, size int, fits bool) {
 
 // admit serves the request once it has a place in its lane, which it keeps until it is
 // answered. If there is none it waits for one: clients take a refusal for that of a
-// server which cannot do what they ask for. Transactions and locks do so themselves, see
-// txn.admit and conn.placeForLock: what comes behind them has to find them.
+// server which cannot do what they ask for. Locks and transactions but those that look at the
+// server itself do so themselves, see txn.admit and conn.placeForLock: what comes behind them
+// has to find them.
 func (r *request) admit() {
 	c, d, call := r.conn, r.conn.door, r.method.call
-	lane := call.Lane()
-	if lane == calls.NoLane || call == calls.OvsdbTransact || call == calls.OvsdbLock || call == calls.OvsdbSteal {
+	if r.done { // it was canceled meanwhile
+		return
+	}
+	delete(c.session.putOff, string(r.id))
+	lane, cost := call.Lane(), 1
+	db, _ := r.text(0)
+	if call == calls.OvsdbTransact && db == serverName {
+		cost = max(1, len(r.params)-1)
+	} else if lane == calls.NoLane || call == calls.OvsdbTransact || call == calls.OvsdbLock || call == calls.OvsdbSteal {
 		r.method.serve(c, r)
 		return
 	}
-	db, _ := r.text(0)
-	p, err := d.lanes.Enter(c.who.work(db), lane, 1)
+	p, err := d.lanes.Enter(c.who.work(db), lane, cost)
 	if err == nil {
 		r.place = p
 		r.method.serve(c, r)
@@ -88,7 +94,21 @@ func (r *request) admit() {
 		r.refuse(faultOf(err))
 		return
 	}
+	if call == calls.OvsdbTransact {
+		if c.session.putOff == nil {
+			c.session.putOff = map[string]*request{}
+		}
+		c.session.putOff[string(r.id)] = r
+	}
 	d.putOff(func() { c.do(r.admit) })
+}
+
+// resume goes on with a request that has a place, on the connection's tasks. If that is gone
+// nobody will answer it: the place is given back.
+func (r *request) resume(task func()) {
+	if !r.conn.do(task) {
+		r.place.Leave()
+	}
 }
 
 // notified takes a notification. Whatever is not known is ignored.

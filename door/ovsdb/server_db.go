@@ -21,6 +21,10 @@ const serverSchema = `{"cksum":"3009684573 744","name":"_Server","tables":{"Data
 	`"leader":{"type":"boolean"},"model":{"type":{"key":{"enum":["set",["clustered","relay","standalone"]],"type":"string"}}},` +
 	`"name":{"type":"string"},"schema":{"type":{"key":"string","max":1,"min":0}},"sid":{"type":{"key":"uuid","max":1,"min":0}}}}},"version":"1.2.0"}`
 
+// maxServerAnswer is how much a transaction may have selected before it selects once more: each
+// row has a schema, and operations are many.
+const maxServerAnswer = 1 << 20
+
 // serverDatabase makes the rows of that database, and tells its feed of what is another.
 type serverDatabase struct {
 	door   *Door
@@ -238,6 +242,10 @@ func (s *serverDatabase) run(out []byte, t *serverTxn) (_ []byte, waits *ovs.Ope
 				waited = 0
 			}
 			out, broken = ovs.TimedOutError(waited).AppendJSON(out), true
+			continue
+		}
+		if len(out) > maxServerAnswer {
+			out, broken = ovs.Errorf(ovs.ResourcesExhausted, "what the transaction has selected has more than %d bytes", maxServerAnswer).AppendJSON(out), true
 			continue
 		}
 		out, broken = s.execute(out, o, who)

@@ -39,6 +39,7 @@ func (s *serverDatabase) try(t *serverTxn) {
 		}
 		t.waited = true
 	}
+	t.request.place.Leave() // what waits holds none
 	s.waits[t] = struct{}{}
 	if waits.HasTimeout {
 		f := s.door.feeds.of(serverName)
@@ -60,10 +61,15 @@ func (s *serverDatabase) drop(t *serverTxn) {
 	delete(s.waits, t)
 }
 
-// retryAll looks again at all that wait.
+// retryAll looks again at all that wait, as far as there are places in the lane of that. The
+// others are looked at with the next change, which comes within seconds.
 func (s *serverDatabase) retryAll() {
 	for _, t := range slices.Collect(maps.Keys(s.waits)) { // trying adds some again
-		s.try(t)
+		p, err := s.door.lanes.Enter(t.request.conn.who.work(serverName), laneOfWaits, max(1, len(t.ops)))
+		if err == nil {
+			t.request.place = p
+			s.try(t)
+		}
 	}
 }
 

@@ -7,9 +7,10 @@ type session struct {
 	aware    bool // of what happens to databases: set_db_change_aware
 	over     bool // the connection is gone
 	monitors monitorNames
-	txns     map[string]*txn // that are not answered, by their ids
-	order    []*txn          // the same, in the order in which they came
-	going    bool            // those go on that were held: see next
+	txns     map[string]*txn     // that are not answered, by their ids
+	order    []*txn              // the same, in the order in which they came
+	going    bool                // those go on that were held: see next
+	putOff   map[string]*request // transactions about the server that wait for a place, by their ids
 	locks    locks
 }
 
@@ -57,6 +58,6 @@ func (c *conn) end() {
 	for _, t := range s.order {
 		t.abandon()
 	}
-	s.monitors, s.txns, s.order = nil, nil, nil
+	s.monitors, s.txns, s.order, s.putOff = nil, nil, nil, nil
 	c.endLocks()
 }

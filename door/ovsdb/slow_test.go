@@ -42,3 +42,33 @@ func TestG47_WhatAsksForNothingIsReadSlowly(t *testing.T) {
 		t.Error("nobody is said to have waited")
 	}
 }
+
+// What changes nothing and is of no lane asks for nothing, whatever it is called.
+func TestG47_WhatIsOfNoLaneIsReadSlowly(t *testing.T) {
+	for method, params := range map[string]string{
+		"get_server_id":       `["` + strings.Repeat("x", 500) + `"]`,
+		"set_db_change_aware": `[true]`,
+		"monitor_cancel":      `["unknown"]`,
+		"cancel":              `["unknown"]`,
+		"unheard_of":          `[]`,
+		"unlock":              `["unknown"]`,
+		"lock":                `["another"]`, // one more than there may be
+	} {
+		lanes, err := admit.New(admit.Limits{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := startMember(t, func(c *Config) { c.Admission, c.Limits.MaxLocks = lanes, 1 })
+		c := m.dial()
+		if got := c.call("lock", `["mine"]`); got != `{"locked":true}` {
+			t.Fatalf("a lock: %s", got)
+		}
+		for n := 0; lanes.Slowed() == 0; n++ {
+			if n*admit.MessageBytes > 128<<10 {
+				t.Errorf("%s: nobody waits after %d", method, n)
+				break
+			}
+			c.call(method, params)
+		}
+	}
+}

@@ -236,7 +236,7 @@ func (t *txn) start() {
 		t.propose()
 	case t.idles():
 		t.stage = confirming
-		t.conn.confirm(t.confirmed)
+		t.conn.door.confirm(func(err error) { t.conn.do(func() { t.confirmed(err) }) })
 		t.letFollow()
 	case before == confirming:
 		t.hold()
@@ -288,19 +288,31 @@ func (t *txn) propose() {
 	t.stage = flying
 	call := engine.Call{Meta: core.Meta{Origin: t.conn.who.origin(), Judged: t.judged}}
 	// There is no deadline: what is on its way to the log is better told late, as what it came
-	// to, than in time as an error after which it may yet take effect. Clients wait.
+	// to, than in time as an error after which it may yet take effect. Clients wait. Nor does the
+	// place end before that, if nobody wants to know any more: the log has the work all the same.
+	place := t.place
+	t.place = admit.Place{}
 	d.engine.Execute(call, t.command, func(r core.Result) {
-		t.conn.do(func() { t.ended(r, false) })
+		if !t.conn.do(func() { t.landed(place, r) }) {
+			place.Leave()
+		}
 	})
 	t.letFollow()
 }
 
-// ended takes what the execution has come to.
-func (t *txn) ended(r core.Result, unchanged bool) {
+// landed takes what has come out of the log, and the place that it had there.
+func (t *txn) landed(place admit.Place, r core.Result) {
 	if t.over {
+		place.Leave()
 		t.conn.next()
 		return
 	}
+	t.place = place
+	t.ended(r, false)
+}
+
+// ended takes what the execution has come to.
+func (t *txn) ended(r core.Result, unchanged bool) {
 	if r.Err != nil {
 		t.refused(r.Err)
 		return
@@ -418,6 +430,11 @@ func (t *txn) close(how outcome) {
 // the log may still take effect.
 func (c *conn) cancel(id ovs.Value) {
 	t := c.session.txns[compact(id)]
+	if r := c.session.putOff[compact(id)]; r != nil && t == nil {
+		delete(c.session.putOff, compact(id))
+		r.failed("canceled")
+		return
+	}
 	if t == nil {
 		c.door.feeds.server.cancel(c, compact(id))
 		return

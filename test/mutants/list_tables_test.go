@@ -173,7 +173,7 @@ var ofTables = []mutant{
 	{
 		name: "a wait is judged by what a member shows", guarantee: "G22",
 		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG22_WhatChangesNothingIsConfirmed$",
-		search:  "\tt.conn.confirm(t.confirmed)\n",
+		search:  "\tt.conn.door.confirm(func(err error) { t.conn.do(func() { t.confirmed(err) }) })\n",
 		replace: "\tt.confirmed(nil)\n",
 	},
 	{
