@@ -34,7 +34,10 @@ func aclRoutes() []route {
 // textNoACL is what clients know of a cluster whose tokens are not Consul's own.
 const textNoACL = "ACL support disabled"
 
-func aclDisabled(_ *Door, r *request) { r.fail(http.StatusUnauthorized, textNoACL) }
+func aclDisabled(_ *Door, r *request) {
+	r.absent = true
+	r.fail(http.StatusUnauthorized, textNoACL)
+}
 
 // aclSelf says whose token the request brings. Where there are no policies there is
 // nothing to say of it.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"runtime/metrics"
 	"strconv"
 
 	"github.com/incumbent-dev/incumbent"
@@ -192,10 +193,10 @@ func agentVersion(_ *Door, r *request) {
 
 // agentHost says what the machine is.
 func agentHost(_ *Door, r *request) {
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
+	memory := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(memory) // stops nobody, as runtime.ReadMemStats would
 	r.json(http.StatusOK, map[string]any{
-		"Memory": map[string]any{"total": memory.Sys, "used": memory.HeapInuse},
+		"Memory": map[string]any{"total": memory[0].Value.Uint64(), "used": memory[1].Value.Uint64()},
 		"CPU":    []any{map[string]any{"cores": runtime.NumCPU()}},
 		"Host":   map[string]any{"os": runtime.GOOS, "kernelArch": runtime.GOARCH},
 		"Disk":   nil, "CollectionTime": 0, "Errors": nil,

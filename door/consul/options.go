@@ -55,6 +55,7 @@ func (r *request) parse() bool {
 	}
 	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
 	if dc := q.Get("dc"); dc != "" && dc != r.door.cfg.Datacenter {
+		r.absent = true
 		r.failLooking(http.StatusInternalServerError, textNoDatacenter)
 		return false
 	}

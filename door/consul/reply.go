@@ -111,7 +111,7 @@ func (r *request) send(status int, body []byte) {
 	}
 	r.door.counts.answered(r, status, len(body), r.door.now().Sub(r.began))
 	switch {
-	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusMethodNotAllowed, r.bare:
+	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusMethodNotAllowed, r.bare, r.absent:
 		r.spent = r.came + admit.MessageBytes
 	}
 	p := r.conn.parked.Load()

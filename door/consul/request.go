@@ -46,6 +46,7 @@ type request struct {
 	came      int         // bytes of its head and body
 	extra     []string    // names and values of more headers of the answer
 	judged    uint64      // rechecks of the door when it was judged
+	absent    bool        // it asks for what no cluster of ours has
 	spent     int         // bytes of it that are to be taken out of the pace of its connection
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,5 +48,33 @@ func TestG47_WhatAsksForNothingIsReadSlowly(t *testing.T) {
 	}
 	if lanes.Slowed() == 0 {
 		t.Error("nobody is said to have waited")
+	}
+}
+
+// What no cluster of ours has is as much as nothing.
+func TestG47_WhatIsNotHereIsReadSlowly(t *testing.T) {
+	for path, status := range map[string]int{
+		"GET /v1/acl/tokens":              http.StatusUnauthorized,
+		"PUT /v1/acl/policy":              http.StatusUnauthorized,
+		"GET /v1/kv/key?dc=elsewhere":     http.StatusInternalServerError,
+		"GET /v1/agent/self?dc=elsewhere": http.StatusInternalServerError,
+	} {
+		lanes, err := admit.New(admit.Limits{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := startMember(t, func(c *Config) { c.Admission = lanes })
+		c := m.dial()
+		method, _, _ := strings.Cut(path, " ")
+		for n := 0; lanes.Slowed() == 0; n++ {
+			if n*admit.MessageBytes > 128<<10 {
+				t.Errorf("%s: nobody waits after %d", path, n)
+				break
+			}
+			c.write(path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+			if a := c.read(method); a.StatusCode != status {
+				t.Fatalf("%s: %s", path, a.Status)
+			}
+		}
 	}
 }
