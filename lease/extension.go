@@ -23,7 +23,8 @@ type Extension struct {
 	Held     time.Duration  // if OK: counted from when the holder sent
 	Revoking bool           // of a session: one of its leases is being revoked
 	// RevokingTokens are the leases of the session that are being revoked: at
-	// most [MaxRevokingTokens] of them, by name. It is not to be changed.
+	// most [MaxRevokingTokens] of them, by name; if there are more, Held of a session is 0. It
+	// is not to be changed.
 	RevokingTokens []incumbent.Token
 
 	stored bool // its deadline has been stored

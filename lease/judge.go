@@ -246,20 +246,33 @@ func (e *Engine) judgeSession(b *Batch, i int, slot int32) {
 	it := &b.Items[i]
 	s := &e.book.sessions[slot]
 	it.Revoking, it.RevokingTokens = false, nil
+	more := false
 	if s.revoked > 0 { // else there is no need to walk over its leases
-		e.tellRevoking(it, s.id)
+		more = e.tellRevoking(it, s.id)
 	}
 	if s.ttl != 0 && int64(it.TTL) > nanos(s.ttl) {
 		e.raise(s.id, b, i)
 		return
 	}
-	e.answer(b, i, incumbent.OK, acknowledged(it.TTL, s.ttl))
+	held := acknowledged(it.TTL, s.ttl)
+	if more && it.ofSession() {
+		held = 0 // whoever counts on it for all of its leases would count on those, too
+	}
+	e.answer(b, i, incumbent.OK, held)
 }
 
-// tellRevoking says with the extension of a session what is being revoked by now.
-func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) {
+// ofSession reports whether a session is extended, rather than one of its leases.
+func (x *Extension) ofSession() bool { return x.Token == 0 && x.Named == nil }
+
+// tellRevoking says with the extension of a session what is being revoked by now, and reports
+// whether that is more than is said.
+func (e *Engine) tellRevoking(it *Extension, id incumbent.SessionID) (more bool) {
 	ts := e.revokingOf(id)
+	if more = len(ts) > MaxRevokingTokens; more {
+		ts = ts[:MaxRevokingTokens]
+	}
 	it.Revoking, it.RevokingTokens = len(ts) > 0, ts
+	return more
 }
 
 // revokingOf looks through the leases of a session once for each state: in one
@@ -277,7 +290,7 @@ func (e *Engine) revokingOf(id incumbent.SessionID) []incumbent.Token {
 		if l.Revoking {
 			ts = append(ts, l.Token)
 		}
-		return len(ts) < MaxRevokingTokens
+		return len(ts) <= MaxRevokingTokens
 	})
 	e.revoking.tokens[id] = ts
 	return ts
@@ -386,14 +399,15 @@ func (e *Engine) loggedDone(w waiter, r core.Result, err error) {
 		e.answer(w.batch, w.item, incumbent.NotHolder, 0)
 		return
 	}
-	if s != nil {
-		e.tellRevoking(it, s.ID)
-	}
+	more := s != nil && e.tellRevoking(it, s.ID)
 	if s != nil && s.TTL != 0 {
 		ttl = s.TTL
 	}
 	if asked := it.TTL; asked > 0 {
 		ttl = min(ttl, asked)
+	}
+	if more && it.ofSession() {
+		ttl = 0 // as in judgeSession
 	}
 	e.answer(w.batch, w.item, incumbent.OK, ttl)
 }
@@ -403,7 +417,7 @@ func (e *Engine) loggedDone(w waiter, r core.Result, err error) {
 // about to: a revoked lease has the deadline that its session had, however long
 // the session lives now.
 func (e *Engine) overtaken(it *Extension) bool {
-	if it.Token == 0 && it.Named == nil {
+	if it.ofSession() {
 		return false
 	}
 	l := leases.Of(e.view).ByToken(it.found)

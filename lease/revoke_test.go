@@ -41,6 +41,40 @@ func TestRevocationsAreLookedForOnce(t *testing.T) {
 	}
 }
 
+// A session is not said to be held for as long as some of its leases are being revoked of which
+// its client is not told: it would count on them.
+func TestG02_MoreRevocationsThanAreTold(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	id := sessionID(1)
+	w.open(id, ttl)
+	token := w.own("kept", "h", id)
+	for i := range MaxRevokingTokens + 1 {
+		w.own(fmt.Sprint("a", i), "h", id)
+		w.call(leases.RevokeCommand{Name: leaseName(fmt.Sprint("a", i)), AtDeadline: true})
+		want := ttl
+		if i == MaxRevokingTokens {
+			want = 0
+		}
+		b, _ := w.extend(Extension{Session: id}, Extension{Token: token})
+		if got := b.Items[0]; got.Kind != incumbent.OK || got.Held != want || len(got.RevokingTokens) != min(i+1, MaxRevokingTokens) {
+			t.Errorf("%d are being revoked: %+v", i+1, got)
+		}
+		if got := b.Items[1]; got.Kind != incumbent.OK || got.Held != ttl {
+			t.Errorf("another lease of the session: %+v", got)
+		}
+	}
+	if b, _ := w.extend(Extension{Session: id, TTL: 2 * ttl}); b.Items[0].Held != 0 || len(b.Items[0].RevokingTokens) != MaxRevokingTokens {
+		t.Errorf("for longer than is logged: %+v", b.Items[0])
+	}
+	w.advance(2 * hold(ttl) / 3)
+	w.extend(Extension{Session: id})
+	w.advance(2 * hold(ttl) / 3)
+	if b, _ := w.extend(Extension{Session: id}); b.Items[0].Held != 2*ttl {
+		t.Errorf("when they are over: %+v", b.Items[0])
+	}
+}
+
 // expiresIn is what the leader says of a lease.
 func (w *world) expiresIn(token incumbent.Token) (left time.Duration, running bool) {
 	q := &Inspection{Items: []Inspected{{Token: token}}, Done: func(*Inspection) {}}

@@ -231,7 +231,11 @@ func (d *Door) keepsCritical(who *caller, in *pb.Extension) bool {
 func (d *Door) extensionResult(b *lease.Batch, i int) *pb.ExtensionResult {
 	item := &b.Items[i]
 	if item.Kind == incumbent.OK {
-		return &pb.ExtensionResult{HeldMs: ms(item.Held)}
+		out := &pb.ExtensionResult{HeldMs: ms(item.Held)}
+		for _, token := range item.RevokingTokens {
+			out.Revoking = append(out.Revoking, uint64(token))
+		}
+		return out
 	}
 	return &pb.ExtensionResult{Error: errorPB(extensionError(b, item.Kind), d.standing(), nil)}
 }

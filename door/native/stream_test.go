@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
 
 	"github.com/incumbent-dev/incumbent"
@@ -72,6 +73,26 @@ func TestG02_ABeatTellsOfARevocation(t *testing.T) {
 	if b.HeldMs != 20000 || len(b.Lost) != 0 || !slices.Equal(b.Revoking, []uint64{token}) {
 		t.Errorf("beaten %v, want %d revoking", b, token)
 	}
+	// So does each other extension of the session.
+	extension := &pb.Extension{Session: sessionA}
+	for i, got := range []*pb.ExtensionResult{
+		w.ok(opFrame(7, &pb.Operation{Op: &pb.Operation_Extend{Extend: extension}})).GetOperation().GetExtend(),
+		m.extend(extension),
+	} {
+		if got.GetHeldMs() != 20000 || !slices.Equal(got.GetRevoking(), []uint64{token}) {
+			t.Errorf("extension %d: %v, want %d revoking", i, got, token)
+		}
+	}
+}
+
+// extend makes a call of its own for one extension.
+func (m *member) extend(e *pb.Extension) *pb.ExtensionResult {
+	m.tb.Helper()
+	got, err := m.leaseClient().Extend(m.tb.Context(), connect.NewRequest(&pb.ExtendRequest{Extensions: []*pb.Extension{e}}))
+	if err != nil {
+		m.tb.Fatal(err)
+	}
+	return got.Msg.Results[0]
 }
 
 func TestStreamErrors(t *testing.T) {

@@ -883,9 +883,13 @@ func (x *ExtendResponse) GetResults() []*ExtensionResult {
 }
 
 type ExtensionResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HeldMs        uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"` // counted from when the request was sent
-	Error         *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HeldMs uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"` // counted from when the request was sent
+	Error  *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Leases of the session extended, or of that of the lease, that are being revoked: no
+	// extension keeps them any longer. At most 16; if there are more, held_ms of a session is
+	// 0, and an extension by token tells of each.
+	Revoking      []uint64 `protobuf:"fixed64,3,rep,packed,name=revoking,proto3" json:"revoking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,6 +934,13 @@ func (x *ExtensionResult) GetHeldMs() uint32 {
 func (x *ExtensionResult) GetError() *Error {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *ExtensionResult) GetRevoking() []uint64 {
+	if x != nil {
+		return x.Revoking
 	}
 	return nil
 }
@@ -3619,10 +3630,11 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"extensions\x18\x01 \x03(\v2\x17.incumbent.v1.ExtensionR\n" +
 	"extensions\"I\n" +
 	"\x0eExtendResponse\x127\n" +
-	"\aresults\x18\x01 \x03(\v2\x1d.incumbent.v1.ExtensionResultR\aresults\"U\n" +
+	"\aresults\x18\x01 \x03(\v2\x1d.incumbent.v1.ExtensionResultR\aresults\"q\n" +
 	"\x0fExtensionResult\x12\x17\n" +
 	"\aheld_ms\x18\x01 \x01(\rR\x06heldMs\x12)\n" +
-	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\"\xc2\x01\n" +
+	"\x05error\x18\x02 \x01(\v2\x13.incumbent.v1.ErrorR\x05error\x12\x1a\n" +
+	"\brevoking\x18\x03 \x03(\x06R\brevoking\"\xc2\x01\n" +
 	"\x0eReleaseRequest\x12+\n" +
 	"\x04name\x18\x01 \x01(\v2\x17.incumbent.v1.LeaseNameR\x04name\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x18\n" +

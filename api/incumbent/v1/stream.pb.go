@@ -1555,7 +1555,8 @@ type Beaten struct {
 	HeldMs uint32                 `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"` // the least of all attached sessions', from when the beat was sent
 	Lost   []string               `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`                    // attached sessions that are over
 	// Leases of these sessions that are being revoked: no beat keeps them any
-	// longer. At most 16 of each session; an extension by token tells of each.
+	// longer. At most 16 of each session; if one has more, held_ms is 0, and an extension by
+	// token tells of each.
 	Revoking      []uint64 `protobuf:"fixed64,3,rep,packed,name=revoking,proto3" json:"revoking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
