@@ -152,6 +152,7 @@ func (e *Engine) Ahead(id uint64, news *node.Ahead) {
 		v.active = false
 		batches, v.batches = v.batches, nil
 		e.stats.Vouched++
+		e.quorumHeard()
 	} else {
 		r := &e.round
 		if !r.active || r.id != id {

@@ -36,7 +36,7 @@ type Engine struct {
 	ahead         ahead
 	behind        []behind
 	lastRound     int64 // when the last one ended
-	silent        bool  // no round has succeeded since the one that began at silentSince
+	silent        bool  // nothing has been confirmed since a round was asked for at silentSince
 	silentSince   int64
 	silentShift   time.Duration
 	nextRound     uint64
@@ -314,9 +314,7 @@ func (e *Engine) startRound() {
 		e.out.Barrier = e.expiry.confirm()
 		r.due = e.out.Barrier != 0
 	}
-	if !e.silent {
-		e.silent, e.silentSince, e.silentShift = true, e.now, e.book.Shift()
-	}
+	e.quorumAsked()
 	e.out.Confirm = r.id
 }
 
@@ -400,8 +398,16 @@ func (e *Engine) roundFailed(batches []*Batch, again []waiter, err error) {
 	}
 }
 
+// quorumAsked notes since when the quorum may be silent.
+func (e *Engine) quorumAsked() {
+	if !e.silent {
+		e.silent, e.silentSince, e.silentShift = true, e.now, e.book.Shift()
+	}
+}
+
 // quorumHeard moves the deadlines by the time for which the quorum was silent,
-// save for what the loop's own silence has moved them already.
+// save for what the loop's own silence has moved them already. A round that is under
+// way may fail yet: from now on it is waited for.
 func (e *Engine) quorumHeard() {
 	if !e.silent {
 		return
@@ -409,6 +415,9 @@ func (e *Engine) quorumHeard() {
 	e.silent = false
 	already := e.book.Shift() - e.silentShift
 	e.stalled(e.book.Stall(time.Duration(e.now-e.silentSince) - already))
+	if e.round.active {
+		e.quorumAsked()
+	}
 }
 
 // stalled counts a silence that moved the deadlines.

@@ -96,6 +96,7 @@ func (e *Engine) confirmedFor(id, term uint64, err error) bool {
 	case term != e.term: // of a term before: its batches ended with that
 	default:
 		e.stats.Vouched++
+		e.quorumHeard()
 		for _, b := range batches {
 			e.judge(b)
 		}

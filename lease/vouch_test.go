@@ -202,3 +202,37 @@ func TestFramesWaitForCompany(t *testing.T) {
 		t.Errorf("%d packets, %d extensions in the last", len(c.packets), len(f.items))
 	}
 }
+
+// A round that fails, where nobody asks for another, is no silence for as long as members
+// vouch for the leader: what a silent holder has is free in time.
+func TestG08_WhatIsVouchedForEndsASilence(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.vouching = true
+	c.lead(1)
+	token := c.at(3).claim("a", "h", ttl)
+	c.at(3).claim("silent", "h", ttl)
+	c.auto = false
+	denied := c.at(1).call(leases.ClaimCommand{Name: leaseName("a"), Holder: "other", TTL: ttl})
+	if len(c.at(1).confirms) != 1 {
+		t.Fatal("a claim of what is held asks for no round: the test tests nothing")
+	}
+	c.leader = 0
+	c.at(1).confirm()
+	c.leader = 1
+	if *denied == nil {
+		t.Fatal("the claim waits for another round: the test tests nothing")
+	}
+	c.auto = true
+	for range 12 {
+		if b, done := c.at(3).extend(Extension{Token: token}); !*done || b.Items[0].Kind != incumbent.OK {
+			t.Fatalf("done %v: %+v", *done, b.Items[0])
+		}
+		c.advance(ttl / 8)
+	}
+	if !leases.Of(c.at(1).state.View()).Lease(leaseName("silent")).Free() {
+		t.Error("what the silent holder has is not free")
+	}
+	if st := c.at(1).e.Stats(); st.Stalls != 0 || st.Vouched == 0 {
+		t.Errorf("deadlines moved %d times, by %v; %d vouched for", st.Stalls, st.StalledFor, st.Vouched)
+	}
+}
