@@ -39,8 +39,29 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	return err
 }
 
-// attachIn attaches in a place of its lane, which is given back with the answer.
+// attachIn attaches in a place of its lane, which is given back with the answer. That a session
+// is over is not said by a member that may only not have applied yet that it was opened, as
+// after a restart: its client would take that for the end.
 func (s *stream) attachIn(a *attaching) error {
+	d := s.door
+	if d.view().Session(a.what.id) != nil {
+		return s.bind(a)
+	}
+	d.confirm(func(err error) {
+		d.work.Put(func() {
+			if err == nil {
+				err = s.bind(a)
+			}
+			if err != nil {
+				a.refuse(err)
+			}
+		})
+	})
+	return nil
+}
+
+// bind attaches a session, if its client may.
+func (s *stream) bind(a *attaching) error {
 	session, counter := a.what.id, a.what.counter
 	if err := s.door.allowSession(s.who, auth.SessionUse, session); err != nil {
 		return s.door.deniedUse(s.who, auth.SessionUse, session, err)

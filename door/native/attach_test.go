@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -125,5 +126,23 @@ func TestARefusedAttachIsLetGoOfWithTheOneBefore(t *testing.T) {
 	a.undo()
 	if !leases.hasDetached(sessionA, 5) {
 		t.Error("the session stays attached to a stream that has closed")
+	}
+}
+
+// A member that has not applied that a session was opened does not say that it is over: its
+// client would give it up.
+func TestG14_WhatIsNotKnownIsNotSaidToBeOver(t *testing.T) {
+	m := newMember(t)
+	m.as(agentA())
+	w := m.dial()
+	m.group.Refuse(true)
+	for i, f := range []*pb.ClientFrame{attachFrame(1, sessionA, 1), startFrame(2, sessionA, 0, 2)} {
+		if kind := w.kind(f); kind != incumbent.Unavailable {
+			t.Errorf("%d: while nobody leads it is said to be %s", i, kind)
+		}
+	}
+	m.group.Refuse(false)
+	if kind := w.kind(attachFrame(3, sessionA, 3)); kind != incumbent.Expired {
+		t.Errorf("then it is said to be %s", kind)
 	}
 }

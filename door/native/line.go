@@ -1,7 +1,6 @@
 package native
 
 import (
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,9 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/lease"
 )
 
 // What waits in line at a member.
@@ -20,7 +21,9 @@ const (
 	MaxWaitingPerStream = MaxSessionsPerStream + MaxWatchesPerStream // frames of one stream
 	waitingBytes        = 256                                        // that one takes beside what came
 	linePause           = 5 * time.Millisecond
-	waitingAgain        = 5 * time.Second // after which a start that waits is told so once more
+	waitingAgain        = 5 * time.Second        // after which a start that waits is told so once more
+	beatsPerTTL         = 3                      // its session is extended so often
+	beatAgain           = 300 * time.Millisecond // after which that is tried again
 )
 
 // waitingFrame is a start or a watch for which there was no room when it came:
@@ -36,12 +39,13 @@ type waitingFrame struct {
 	s        *stream
 	id       uint64
 	encoded  []byte
-	decoded  *pb.ClientFrame // of who is first; of the goroutine that looks, as told is
-	told     time.Time       // when its client was told last that a start waits
-	starts   bool            // it is a start, not a watch
-	deadline time.Time       // when it waits no longer, and is refused
-	who      admit.Who       // of whose room it takes
-	givenUp  atomic.Bool     // by its client, before its turn
+	decoded  *pb.ClientFrame     // of who is first; of the goroutine that looks, as told is
+	told     time.Time           // when its client was told last that a start waits
+	session  incumbent.SessionID // of a start; zero: it is a watch
+	beats    atomic.Int64        // when that is extended next, in ns of the wall clock; 0: at once
+	deadline time.Time           // when it waits no longer, and is refused
+	who      admit.Who           // of whose room it takes
+	givenUp  atomic.Bool         // by its client, before its turn
 }
 
 func (w *waitingFrame) bytes() int64 { return int64(len(w.encoded)) + waitingBytes }
@@ -116,15 +120,47 @@ func (s *stream) waits(l admit.Lane, f *pb.ClientFrame, deadline time.Time) bool
 	if err != nil {
 		return false // it has been decoded just now
 	}
-	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(groupOfFrame(f)), starts: f.GetStart() != nil, told: d.now()}
+	w := &waitingFrame{s: s, id: f.Id, encoded: encoded, deadline: deadline, who: s.who.work(groupOfFrame(f)), told: d.now()}
+	if r := f.GetStart(); r != nil {
+		if w.session, err = neededSession("start.session", r.GetSession()); err != nil {
+			return false // it has been looked at
+		}
+	}
 	if !w.keep() {
 		return false
 	}
-	if w.starts {
+	if w.starts() {
 		w.tell(d.lines[l].Len())
 	}
 	d.lines[l].Join(w)
 	return true
+}
+
+// starts reports whether it is a start.
+func (w *waitingFrame) starts() bool { return !w.session.IsZero() }
+
+// beat keeps the session of a start that waits: nobody else does, and the wait may be longer
+// than it lives. It takes no place: thousands that wait for one would fill the lane of
+// extensions at the same moment, which would shut theirs.
+func (w *waitingFrame) beat(now time.Time) {
+	if !w.starts() || now.UnixNano() < w.beats.Load() {
+		return
+	}
+	d := w.s.door
+	found := d.view().Session(w.session)
+	if found == nil || d.allowSession(w.s.who, auth.SessionUse, w.session) != nil {
+		w.beats.Store(now.Add(beatAgain).UnixNano()) // it may not be applied yet; else it is told when its turn has come
+		return
+	}
+	w.beats.Store(now.Add(found.TTL / beatsPerTTL).UnixNano())
+	d.leases.Extend(&lease.Batch{
+		Items: []lease.Extension{{Session: w.session}}, Patience: beatPatience,
+		Done: func(b *lease.Batch) {
+			if b.Items[0].Kind.Transient() {
+				w.beats.Store(min(w.beats.Load(), d.now().Add(max(beatAgain, b.RetryAfter)).UnixNano()))
+			}
+		},
+	})
 }
 
 // tell tells who starts that it waits.
@@ -236,13 +272,14 @@ func (d *Door) over(l admit.Lane, w *waitingFrame) bool {
 	case done:
 	case !now.Before(w.deadline):
 		err = errNotInTime()
-	case w.starts && d.still.lasts(d.monotonic()):
+	case w.starts() && d.still.lasts(d.monotonic()):
 		err = errStandstill()
 	default:
 		if err = d.lanes.Holds(l); err != nil {
 			break
 		}
-		if w.starts && now.Sub(w.told) >= waitingAgain {
+		w.beat(now)
+		if w.starts() && now.Sub(w.told) >= waitingAgain {
 			w.told = now
 			w.tell(0)
 		}
@@ -257,10 +294,8 @@ func (d *Door) over(l admit.Lane, w *waitingFrame) bool {
 
 // errNotInTime is what a frame is refused with whose time is over before its turn.
 func errNotInTime() error {
-	err := incumbent.Errorf(incumbent.Overloaded, "others came before, and this member did not get round to it in the time that was given").
+	return incumbent.Overload("others came before, and this member did not get round to it in the time that was given").
 		WithHint("come back after the given time, or give it more")
-	err.RetryAfter = admit.DefaultRetry + rand.N(admit.DefaultMaxRetry)
-	return err
 }
 
 // refuseAll refuses a frame, and what waits for it.

@@ -350,3 +350,32 @@ func TestG43_AnIDThatIsUsedMeanwhile(t *testing.T) {
 		t.Errorf("%d watches are open, want 1", n)
 	}
 }
+
+// TestG43_WhoWaitsForItsTurnStaysAlive: the wait may be longer than the session lives that is to
+// be attached, which nobody else keeps meanwhile.
+func TestG43_WhoWaitsForItsTurnStaysAlive(t *testing.T) {
+	m, fill := narrowMember(t)
+	w := m.dial()
+	for i, id := range []string{sessionA, sessionB} {
+		w.ok(startFrame(uint64(i+1), id, uint32(incumbent.MinTTL.Milliseconds()), 1))
+	}
+	w.conn.Close()
+	free := fill(admit.Small)
+	w = m.dial()
+	if f := w.ask(within(longEnough, startFrame(1, sessionA, 0, 2))); f.GetWaiting() == nil {
+		t.Fatal(f)
+	}
+	open := func(id string) bool {
+		parsed, err := incumbent.ParseSessionID(id)
+		return err == nil && m.group.View().Session(parsed) != nil
+	}
+	eventually(t, "the session of who does not wait ends", func() bool { return !open(sessionB) })
+	time.Sleep(2 * incumbent.MinTTL)
+	if !open(sessionA) {
+		t.Error("the session of who waits has ended")
+	}
+	free()
+	if f := w.next(); f.GetStarted().GetAttached() == nil {
+		t.Errorf("started %v", f)
+	}
+}

@@ -125,7 +125,7 @@ func (s *stream) endWatch(id uint64) bool {
 		w.close()
 		return true
 	}
-	i := slices.IndexFunc(s.open.inLine, func(w *waitingFrame) bool { return w.id == id && !w.starts })
+	i := slices.IndexFunc(s.open.inLine, func(w *waitingFrame) bool { return w.id == id && !w.starts() })
 	if i < 0 {
 		return false
 	}
