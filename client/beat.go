@@ -73,7 +73,7 @@ func (s *Session) beat(interval, patience time.Duration) bool {
 				s.leaveMember()
 				return false
 			case i == 0 && a.Error != nil:
-				next = min(next, s.clock()+refusedPause(a.Error))
+				next = s.sooner(next, a.Error)
 			case i == 0:
 				s.beaten(a.GetBeaten())
 			case i >= releases: // the next beat tells again what was refused
@@ -81,7 +81,7 @@ func (s *Session) beat(interval, patience time.Duration) bool {
 					s.settled(back[i-releases].token)
 				}
 			case a.Error != nil:
-				next = min(next, s.clock()+refusedPause(a.Error))
+				next = s.sooner(next, a.Error)
 			default:
 				s.extended(sent, leases, a.GetTokensExtended())
 				if len(a.GetTokensExtended().GetUnavailable()) > 0 {
@@ -111,6 +111,16 @@ func (s *Session) rest(l *link, d time.Duration) bool {
 	case <-s.ctx.Done():
 	}
 	return true
+}
+
+// sooner is when the next beat follows after one that was refused, which was to follow at next:
+// sooner, if it may fare better. What was denied may be allowed again before the session ends,
+// but no sooner for being asked for often.
+func (s *Session) sooner(next time.Duration, e *apiv1.Error) time.Duration {
+	if !retryable(DetailError(e)) {
+		return next
+	}
+	return min(next, s.clock()+refusedPause(e))
 }
 
 // refusedPause is how long after a beat that was refused the next one follows:

@@ -149,6 +149,27 @@ func TestRefusedPause(t *testing.T) {
 	}
 }
 
+// A beat that may fare better is repeated soon; one that is denied is not, however often it is.
+func TestG41_ADeniedBeatIsNotHurried(t *testing.T) {
+	const interval = 10 * time.Second
+	for kind, soon := range map[incumbent.Kind]bool{incumbent.Overloaded: true, incumbent.Unavailable: true, incumbent.Denied: false, incumbent.Invalid: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame {
+				return &apiv1.ServerFrame{Error: &apiv1.Error{Kind: kind.String()}}
+			})
+			began := time.Now()
+			if kept := s.beat(interval, time.Second); !kept {
+				t.Errorf("%s: the link is given up", kind)
+			}
+			if took := time.Since(began); soon != (took < time.Second) || took > interval {
+				t.Errorf("%s: the next beat is due after %v", kind, took)
+			}
+			s.drop()
+		})
+	}
+}
+
 // TestG43_ABeatHasThePatienceOfConnecting: who connects in vain while all others do as well is
 // patient with the answer to its first beat, too; from a good one on it leaves a member
 // that is silent as soon as ever.

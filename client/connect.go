@@ -195,7 +195,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 	}
 	frame := &apiv1.ClientFrame{TimeoutMs: uint32(wait.Milliseconds()), Request: &apiv1.ClientFrame_Start{Start: start}}
 	frames := []*apiv1.ClientFrame{frame}
-	if !s.present.none() {
+	if !s.present.none() && !s.isClosing() {
 		start.Then = append(start.Then, s.announce(l))
 	}
 	answer := l.expect(frame)

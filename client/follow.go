@@ -24,7 +24,7 @@ type Following interface {
 // configuration: over its stream, and over each that comes after it, for as long as the
 // session lasts. What is wrong with it is said by it alone.
 func (s *Session) Follow(what Following) {
-	f := &followed{s: s, of: what}
+	f := s.followedOf(what)
 	s.mu.Lock()
 	s.follows = append(s.follows, f)
 	l := s.link
@@ -36,12 +36,16 @@ func (s *Session) Follow(what Following) {
 	}
 }
 
+func (s *Session) followedOf(what Following) *followed {
+	return &followed{s: s, of: what, pause: minPause}
+}
+
 // followed is one thing that a session follows.
 type followed struct {
 	s  *Session
 	of Following
 
-	pause time.Duration // before it is repeated; guarded by s.mu, as asked is
+	pause time.Duration // before it is repeated, above 0; guarded by s.mu, as asked is
 	asked *link         // over which it is asked for; not if that was refused before the session had begun there
 }
 
@@ -176,7 +180,7 @@ func (s *Session) announced(l *link, f *apiv1.ClientFrame, a *apiv1.ServerFrame)
 	var again func(l *link)
 	again = func(l *link) { // alone, once the session has begun; another attempt to begin brings another frame
 		switch {
-		case s.announcing.Load() != f || l.over():
+		case s.announcing.Load() != f || l.over() || s.isClosing():
 		case s.current() == l:
 			_ = l.send(s.announce(l))
 		default:

@@ -164,6 +164,58 @@ func TestPresenceIsSaidAgainWhateverItWasRefusedFor(t *testing.T) {
 	})
 }
 
+// Who is about to leave does not say anew that he is there.
+func TestWhoLeavesDoesNotSayThatHeIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := unbegunSession(t)
+		s.present = Presence{Name: "unit/0"}
+		begin := func() chan error {
+			done := make(chan error, 1)
+			go func() { done <- s.attach(t.Context(), l, false, time.Second) }()
+			return done
+		}
+		done := begin()
+		start := m.next()
+		lock := start.GetStart().Then[0]
+		m.answer(start, startedFrame(start.Id))
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		m.answer(lock, refused(time.Second))
+		synctest.Wait()
+		s.shut()
+		time.Sleep(time.Minute)
+		m.nothing()
+		s.drop()
+		l, m = s.scriptedMember(t)
+		done = begin()
+		if start = m.next(); len(start.GetStart().Then) != 0 {
+			t.Errorf("it says %v", start)
+		}
+		m.answer(start, startedFrame(start.Id))
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What is followed of a session that has begun may be refused for now as well, at once.
+func TestWhatIsRefusedAtFirstIsFollowedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		keys := NewKeyCache("", WatchKeysOptions{Prefix: true})
+		s.Follow(keys)
+		watch := m.next()
+		m.answer(watch, &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Unavailable.String()}})
+		watch = m.next()
+		m.answerAtOnce(snapshotPiece(watch.Id, true, false, 9, "a"))
+		synctest.Wait()
+		if got := keysOf(keys); !slices.Equal(got, []string{"a="}) || keys.Err() != nil {
+			t.Errorf("%v, %v", got, keys.Err())
+		}
+	})
+}
+
 // Names of services and nodes are one in any case of their letters.
 func TestAServiceIsFollowedInAnyCase(t *testing.T) {
 	s := startServer(t, serverConfig(t))

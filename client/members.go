@@ -22,13 +22,18 @@ import (
 // grows, so that a place in it stays that of the same server.
 type members struct {
 	list      atomic.Pointer[[]*url.URL]
+	named     int                            // so many of the list were named by the user, and are always tried
+	former    atomic.Pointer[map[int32]bool] // those of the others that do not belong to the cluster any more
 	preferred atomic.Int32
 	spread    int32 // of a client that is to spread, some number: see next
 }
 
 func (m *members) urls() []*url.URL { return *m.list.Load() }
 
-func (m *members) several() bool { return len(m.urls()) > 1 }
+// live is how many there are that have not left the cluster.
+func (m *members) live() int { return len(m.urls()) - len(*m.former.Load()) }
+
+func (m *members) several() bool { return m.live() > 1 }
 
 func newMembers(servers []string) (*members, error) {
 	if len(servers) == 0 {
@@ -42,8 +47,9 @@ func newMembers(servers []string) (*members, error) {
 		}
 		urls = append(urls, u)
 	}
-	m := &members{}
+	m := &members{named: len(urls)}
 	m.list.Store(&urls)
+	m.former.Store(&map[int32]bool{})
 	return m, nil
 }
 
@@ -66,8 +72,9 @@ func (m *members) leave(i int32) {
 	m.preferred.CompareAndSwap(i, m.next(i))
 }
 
-// next is the member after i: each is met before one is met again. Clients that are to spread
-// have orders of their own, or all whom a member leaves would go to the same one.
+// next is the member after i: each is met before one is met again, but for those that have
+// left the cluster. Clients that are to spread have orders of their own, or all whom a member
+// leaves would go to the same one.
 func (m *members) next(i int32) int32 {
 	n := int32(len(m.urls()))
 	step := int32(1)
@@ -76,7 +83,13 @@ func (m *members) next(i int32) int32 {
 	}
 	for ; gcd(step, n) != 1; step++ { // n-1 will do at the latest
 	}
-	return (i + step) % n
+	former := *m.former.Load()
+	for range n {
+		if i = (i + step) % n; !former[i] {
+			break
+		}
+	}
+	return i
 }
 
 func gcd(a, b int32) int32 {
@@ -114,7 +127,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	safe := safetyOf(req.Context())
 	var last error
-	for range t.c.members.urls() {
+	for range t.c.members.live() {
 		i, member := t.c.members.current()
 		res, err := t.attempt(req, body, member, safe)
 		if err == nil {

@@ -125,7 +125,7 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 		s.counter = uint64(time.Now().UnixMicro())
 	}
 	for _, f := range cfg.Follow {
-		s.follows = append(s.follows, &followed{s: s, of: f})
+		s.follows = append(s.follows, s.followedOf(f))
 	}
 	s.spread = c.newSpread()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -186,6 +186,13 @@ func (s *Session) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
+}
+
+// isClosing reports whether the session is about to end: it is not said to be alive any more.
+func (s *Session) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
 // finish ends the session: nothing it held is held any more.

@@ -18,7 +18,7 @@ import (
 
 // Of spreading.
 const (
-	maxMembers   = 64               // that a client remembers
+	maxMembers   = 64               // that a client remembers, besides those that have left the cluster
 	findEvery    = 10 * time.Minute // between two looks at who belongs to the cluster
 	minAway      = time.Minute      // before a session goes back
 	awaySpan     = 4 * time.Minute  // over which that is spread
@@ -69,7 +69,7 @@ func (m *members) remember(address string) int32 {
 		if i := slices.IndexFunc(*list, func(k *url.URL) bool { return k.Scheme == u.Scheme && k.Host == u.Host }); i >= 0 {
 			return int32(i)
 		}
-		if len(*list) >= maxMembers {
+		if m.live() >= maxMembers {
 			return -1
 		}
 		longer := append(slices.Clone(*list), u)
@@ -129,8 +129,24 @@ func (c *Client) findMembers(ctx context.Context) (f found) {
 			f.list = append(f.list, i)
 		}
 	}
-	f.more = len(c.members.urls()) > known
+	if f.more = len(c.members.urls()) > known; len(f.list) > 0 {
+		c.members.belong(f.list, known)
+	}
 	return f
+}
+
+// belong notes which members the cluster has. Of those that were learnt from it, and were so
+// many when it was asked, the others have left it, and are tried no more: their addresses may
+// answer nothing, for as long as each attempt lasts. What the user has named may be another
+// name of one that belongs to it.
+func (m *members) belong(places []int32, known int) {
+	former := map[int32]bool{}
+	for i := m.named; i < known; i++ {
+		if !slices.Contains(places, int32(i)) {
+			former[int32(i)] = true
+		}
+	}
+	m.former.Store(&former)
 }
 
 // settle gives a home up that does not belong to the cluster; where there are more members

@@ -321,3 +321,42 @@ func TestMembersAreRemembered(t *testing.T) {
 		}
 	}
 }
+
+// Members that have left the cluster are tried no more, and make room for others; what the
+// user has named is always tried.
+func TestMembersThatHaveLeftAreNotTried(t *testing.T) {
+	m, err := newMembers([]string{"http://named:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(i int) int32 {
+		return m.remember((&url.URL{Scheme: "http", Host: fmt.Sprintf("m%d:1", i)}).String())
+	}
+	for i := range 3 * maxMembers { // replaced one by one
+		at := []int32{place(i), place(i + 1), place(i + 2)}
+		if slices.Contains(at, -1) {
+			t.Fatalf("there is no room for the %dth", i)
+		}
+		m.belong(at, len(m.urls()))
+		if i%16 != 0 {
+			continue
+		}
+		for spread := range int32(5) {
+			m.spread = spread
+			met := map[int32]int{}
+			for j, n := int32(0), 0; n < 8; n++ {
+				j = m.next(j)
+				met[j]++
+			}
+			for _, want := range append(at, 0) {
+				if met[want] != 2 {
+					t.Fatalf("with %d in the list, of %v were met %v", len(m.urls()), append(at, 0), met)
+				}
+			}
+		}
+	}
+	m.belong(nil, len(m.urls())) // nobody is left but whom the user has named
+	if m.next(0) != 0 || m.several() {
+		t.Error("one is met that has left")
+	}
+}
