@@ -248,4 +248,34 @@ var ofFloods = []mutant{
 		search:  "wait := min(max(behind, paceLeast), paceMost)",
 		replace: "wait := max(behind, paceLeast)",
 	},
+	{
+		name: "who goes while the state is confirmed takes its place along", guarantee: "G40",
+		file: "door/ovsdb/rpc.go", pkg: "./door/ovsdb", test: "^TestG40_WhoGoesLeavesNoPlace$",
+		search:  "\tif !r.conn.do(task) {\n\t\tr.place.Leave()\n\t}\n",
+		replace: "\tr.conn.do(task)\n",
+	},
+	{
+		name: "who cancels a transaction has room for the next while the log has both", guarantee: "G40",
+		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG40_WhatIsCanceledKeepsItsPlace$",
+		search:  "\tplace := t.place\n\tt.place = admit.Place{}\n",
+		replace: "\tplace := admit.Place{}\n",
+	},
+	{
+		name: "what looks at the server itself is answered whatever it has", guarantee: "G41",
+		file: "door/ovsdb/server_db.go", pkg: "./door/ovsdb", test: "^TestG41_WhatLooksAtTheServerIsBounded$",
+		search:  "if len(out) > maxServerAnswer {",
+		replace: "if false {",
+	},
+	{
+		name: "a session ends while it waits for its turn", guarantee: "G43",
+		file: "door/native/line.go", pkg: "./door/native", test: "^TestG43_WhoWaitsForItsTurnStaysAlive$",
+		search:  "\t\tw.beat(now)\n",
+		replace: "",
+	},
+	{
+		name: "a member that lags says that a session is over", guarantee: "G14",
+		file: "door/native/attach.go", pkg: "./door/native", test: "^TestG14_WhatIsNotKnownIsNotSaidToBeOver$",
+		search:  "if d.view().Session(a.what.id) != nil {",
+		replace: "if true {",
+	},
 }

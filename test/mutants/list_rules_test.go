@@ -192,8 +192,8 @@ var ofRules = []mutant{
 	{
 		name: "each refused attempt to begin goes on to say who is present", guarantee: "G42",
 		file: "client/follow.go", pkg: "./client", test: "^TestG42_PresenceIsSaidByTheNewestAttempt$",
-		search:  "case s.announcing.Load() != f || l.over():",
-		replace: "case l.over():",
+		search:  "case s.announcing.Load() != f || l.over() || s.isClosing():",
+		replace: "case l.over() || s.isClosing():",
 	},
 	{
 		name: "the leader's pressure is not asked for where nobody extends", guarantee: "G40",

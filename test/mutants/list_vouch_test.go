@@ -57,4 +57,22 @@ var ofVouching = []mutant{
 		search:  "\t\tif eff.Role != nil {\n\t\t\tn.show() // before anybody can learn of it from a message or an answer\n\t\t}\n",
 		replace: "",
 	},
+	{
+		name: "what is vouched for ends no silence", guarantee: "G08",
+		file: "lease/vouch.go", pkg: "./lease", test: "^TestG08_WhatIsVouchedForEndsASilence$",
+		search:  "\t\te.quorumHeard()\n",
+		replace: "",
+	},
+	{
+		name: "a session is said to be held for leases of which nobody is told that they are revoked", guarantee: "G02",
+		file: "lease/judge.go", pkg: "./lease", test: "^TestG02_MoreRevocationsThanAreTold$",
+		search:  "\t\theld = 0 // whoever",
+		replace: "\t\t_ = held // whoever",
+	},
+	{
+		name: "only a beat tells of a revocation", guarantee: "G02",
+		file: "door/native/call.go", pkg: "./door/native", test: "^TestG02_ABeatTellsOfARevocation$",
+		search:  "range item.RevokingTokens {",
+		replace: "range item.RevokingTokens[:0] {",
+	},
 }
