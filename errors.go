@@ -3,7 +3,6 @@ package incumbent
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -92,18 +91,6 @@ type Error struct {
 func Errorf(k Kind, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: k, Message: err.Error(), Err: errors.Unwrap(err)}
-}
-
-// OverloadRetry is what [Overload] says to wait, spread over half of it to half as much again.
-const OverloadRetry = time.Second
-
-// Overload returns an error of kind [Overloaded] that says when to come back: each time
-// another, so that those who are refused at the same time do not come back at the same time.
-// What a state machine answers must be the same everywhere, and is not made by it.
-func Overload(format string, args ...any) *Error {
-	e := Errorf(Overloaded, format, args...)
-	e.RetryAfter = OverloadRetry/2 + rand.N(OverloadRetry)
-	return e
 }
 
 // WithHint returns a copy of the error that names what helps.

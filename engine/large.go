@@ -9,6 +9,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // maxLargeBytes bounds the commands in parts that wait here for their turn, the one
@@ -78,7 +79,7 @@ func whoOf(o *core.Origin) admit.Who {
 }
 
 func errLargeWait() *incumbent.Error {
-	return incumbent.Overload("large commands wait, together of at most %d bytes, of which each client leaves some to others", maxLargeBytes).
+	return overload.Errorf("large commands wait, together of at most %d bytes, of which each client leaves some to others", maxLargeBytes).
 		WithHint("come back after the given time, and send one large command after another")
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/node"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // message is what the loop is told. Exactly one field is set. One queue for
@@ -173,11 +174,11 @@ func (b *inbox) postCalls(ms []message, release bool) *incumbent.Error {
 	}
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.full() {
-			return incumbent.Overload("%d batches of %d extensions wait for an answer, limits are %d and %d",
+			return overload.Errorf("%d batches of %d extensions wait for an answer, limits are %d and %d",
 				w.batches, w.extensions, MaxQueuedBatches, MaxQueuedExtensions)
 		}
 		if l.calls > 0 && w.calls >= limit {
-			return incumbent.Overload("%d calls wait for an answer, limit is %d", w.calls, limit)
+			return overload.Errorf("%d calls wait for an answer, limit is %d", w.calls, limit)
 		}
 		return nil
 	}, l, ms...)
@@ -187,7 +188,7 @@ func (b *inbox) postCalls(ms []message, release bool) *incumbent.Error {
 func (b *inbox) postAttach(a *attach) *incumbent.Error {
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.attaches >= MaxQueuedAttaches {
-			return incumbent.Overload("%d attachments wait for an answer, limit is %d", w.attaches, MaxQueuedAttaches)
+			return overload.Errorf("%d attachments wait for an answer, limit is %d", w.attaches, MaxQueuedAttaches)
 		}
 		return nil
 	}, load{attaches: 1}, message{other: a})
@@ -197,7 +198,7 @@ func (b *inbox) postAttach(a *attach) *incumbent.Error {
 func (b *inbox) postLooks(q *Inspection) *incumbent.Error {
 	return b.postUnless(func(w *load) *incumbent.Error {
 		if w.looks >= MaxQueuedLooks {
-			return incumbent.Overload("%d deadlines wait to be looked up, limit is %d", w.looks, MaxQueuedLooks)
+			return overload.Errorf("%d deadlines wait to be looked up, limit is %d", w.looks, MaxQueuedLooks)
 		}
 		return nil
 	}, load{looks: len(q.Items)}, message{other: q})

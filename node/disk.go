@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // watchDisk looks at the free space each second and refuses growth before the
@@ -125,6 +126,6 @@ func (n *Node) errGrowth() error {
 }
 
 func (n *Node) errDisk() *incumbent.Error {
-	return incumbent.Overload("disk of %s has %d bytes free, %d are kept in reserve", n.cfg.Dir, n.free.Load(), n.cfg.DiskReserve).
+	return overload.Errorf("disk of %s has %d bytes free, %d are kept in reserve", n.cfg.Dir, n.free.Load(), n.cfg.DiskReserve).
 		WithHint("free space on the disk of " + n.cfg.Dir + ", or lower --disk-reserve-bytes")
 }

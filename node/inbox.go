@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // inbox is the only way to the loop. Handing in never blocks: what does not fit
@@ -78,10 +79,10 @@ func (b *inbox) room(p *Proposal) error {
 		bytes -= bytes / inboxReserveShare
 	}
 	if len(b.in.proposals)+b.waiting >= count {
-		return incumbent.Overload("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint(hintFull)
+		return overload.Errorf("%d proposals wait, limit is %d", len(b.in.proposals)+b.waiting, count).WithHint(hintFull)
 	}
 	if b.bytes+b.waitingBytes+len(p.Command) > bytes {
-		return incumbent.Overload("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint(hintFull)
+		return overload.Errorf("%d bytes of proposals wait, limit is %d", b.bytes+b.waitingBytes, bytes).WithHint(hintFull)
 	}
 	return nil
 }
@@ -99,7 +100,7 @@ func (b *inbox) confirm(c confirmation) error {
 		return errStopped()
 	}
 	if n := len(b.in.confirms) + b.confirming; n >= MaxInboxConfirms {
-		return incumbent.Overload("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
+		return overload.Errorf("%d confirmations wait, limit is %d", n, MaxInboxConfirms)
 	}
 	b.in.confirms = append(b.in.confirms, c)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // MemberRole is what a member is to be.
@@ -87,7 +88,7 @@ func (r *Replica) checkChange(changes []MemberChange) error {
 		return r.notLeader()
 	}
 	if len(r.changes.queue) >= maxMemberChanges {
-		return incumbent.Overload("%d changes of membership wait, limit is %d", len(r.changes.queue), maxMemberChanges)
+		return overload.Errorf("%d changes of membership wait, limit is %d", len(r.changes.queue), maxMemberChanges)
 	}
 	for i, c := range changes {
 		same := func(o MemberChange) bool { return o.ID == c.ID }

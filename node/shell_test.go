@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
@@ -50,7 +51,7 @@ func TestG41_FullInboxRefuses(t *testing.T) {
 	}
 	r.Propose(Proposal{Command: []byte("x"), Done: done})
 	var e *incumbent.Error
-	if err := <-answers; !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter < incumbent.OverloadRetry/2 || e.Hint != hintFull {
+	if err := <-answers; !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter < overload.Retry/2 || e.Hint != hintFull {
 		t.Errorf("full inbox: got %+v, want Overloaded with a time and what helps", e)
 	}
 	r.Propose(Proposal{Command: []byte("r"), Reserve: true, Done: done}, Proposal{Command: []byte("r"), Reserve: true, Done: done})

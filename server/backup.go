@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/backup"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // maxBackups is how many backups a member sends at once. Each keeps the state of when
@@ -19,7 +19,7 @@ const maxBackups = 2
 func (o operator) Backup(ctx context.Context, w io.Writer) error {
 	if o.sending.Add(1) > maxBackups {
 		o.sending.Add(-1)
-		return incumbent.Overload("this member sends %d backups already", maxBackups).
+		return overload.Errorf("this member sends %d backups already", maxBackups).
 			WithHint("wait for them, or ask another member")
 	}
 	defer o.sending.Add(-1)

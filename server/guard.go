@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/door/native"
 	"github.com/incumbent-dev/incumbent/gate"
+	"github.com/incumbent-dev/incumbent/overload"
 	"github.com/incumbent-dev/incumbent/tally"
 )
 
@@ -219,7 +220,7 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 		err = p.RefusePage(r)
 	}
 	if err == nil && p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
-		err = incumbent.Overload("this member has no place for another connection")
+		err = overload.Errorf("this member has no place for another connection")
 	}
 	if c := gate.FromContext(r.Context()); err == nil && c != nil && p.Kind != auth.Anonymous {
 		err = g.tally.Count(c, p, native.Listener)

@@ -13,10 +13,10 @@ import (
 // overloadOver is how long nothing must be refused until an overload counts as over.
 const overloadOver = 5 * time.Second
 
-// overload watches what is refused for want of room, from second to second.
+// overloadWatch looks at what is refused for want of room, from second to second.
 //
 // Concurrency: look belongs to one goroutine; says may be called from anywhere.
-type overload struct {
+type overloadWatch struct {
 	events *timeline
 	log    *slog.Logger
 
@@ -31,7 +31,7 @@ type overload struct {
 }
 
 // look takes the counts of now, once a second.
-func (o *overload) look(now time.Time, stats [admit.NumLanes]admit.LaneStats, mode admit.Mode, memory, limit int64) {
+func (o *overloadWatch) look(now time.Time, stats [admit.NumLanes]admit.LaneStats, mode admit.Mode, memory, limit int64) {
 	lanes, why, n := o.since(&stats)
 	o.last = stats
 	switch {
@@ -58,7 +58,7 @@ func (o *overload) look(now time.Time, stats [admit.NumLanes]admit.LaneStats, mo
 
 // since is what was refused since the last look: by which lanes, why most of it, and how
 // much.
-func (o *overload) since(stats *[admit.NumLanes]admit.LaneStats) (lanes []string, most admit.Reason, n uint64) {
+func (o *overloadWatch) since(stats *[admit.NumLanes]admit.LaneStats) (lanes []string, most admit.Reason, n uint64) {
 	var by [admit.NumReasons]uint64
 	for l := range stats {
 		some := uint64(0)
@@ -94,14 +94,14 @@ func refusal(lanes []string, why admit.Reason, mode admit.Mode) string {
 	return strings.Join(lanes, ", ") + verb + reasons[why]
 }
 
-func (o *overload) say(sentence string) {
+func (o *overloadWatch) say(sentence string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sentence = sentence
 }
 
 // warnings is the sentence for status, while there is an overload.
-func (o *overload) warnings() []string {
+func (o *overloadWatch) warnings() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.sentence == "" {

@@ -69,7 +69,7 @@ func TestG41_AnOverloadIsToldOnceASecond(t *testing.T) {
 	now := time.Unix(0, 0)
 	var lines strings.Builder
 	tl := newTimeline(func() time.Time { return now })
-	o := overload{events: tl, log: slog.New(slog.NewTextHandler(&lines, nil))}
+	o := overloadWatch{events: tl, log: slog.New(slog.NewTextHandler(&lines, nil))}
 	var stats [admit.NumLanes]admit.LaneStats
 	for l := range stats {
 		stats[l].Lane = admit.Lane(l)

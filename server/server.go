@@ -71,7 +71,7 @@ type Server struct {
 	trail     *trail
 	tally     *tally.Tally // what is open here, for its quotas
 	admission *admission
-	overload  overload
+	overload  overloadWatch
 	certs     *certificates
 	https     bool       // the native API is served by TLS
 	gate      *gate.Gate // of the native listener

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // listener is told, by a worker and without locks, that there is something for it.
@@ -94,7 +95,7 @@ func (h *Hub) admit() error {
 		return nil
 	}
 	h.count.listeners.Add(-1)
-	return incumbent.Overload("%d watches are open, the limit", limit).WithHint("end watches that nobody needs, or watch at another member")
+	return overload.Errorf("%d watches are open, the limit", limit).WithHint("end watches that nobody needs, or watch at another member")
 }
 
 // attachSlice takes the cursor's places, the first time, and does a slice of

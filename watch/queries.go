@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 const queryBytes = 1024 // what a query costs besides its key and result
@@ -80,7 +81,7 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 			}
 		}
 		if s.bytes.Load() >= limit {
-			return nil, incumbent.Overload("the results of shared reads take %d bytes, the limit", limit).
+			return nil, overload.Errorf("the results of shared reads take %d bytes, the limit", limit).
 				WithHint("read less at a time, or at another member")
 		}
 		if err := s.hub.admit(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // Limits of who reads a member's log.
@@ -37,7 +37,7 @@ func agentMonitor(d *Door, r *request) {
 		return
 	case d.monitors.Add(1) > maxMonitors:
 		d.monitors.Add(-1)
-		r.failFor(incumbent.Overload("this member shows its log to %d already", maxMonitors))
+		r.failFor(overload.Errorf("this member shows its log to %d already", maxMonitors))
 		return
 	}
 	d.goroutines.Go(func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/overload"
 	"github.com/incumbent-dev/incumbent/prepared"
 )
 
@@ -39,7 +40,7 @@ func snapshotRestore(d *Door, r *request) {
 	}
 	r.confirmed(func() {
 		if !d.snapshot.CompareAndSwap(false, true) {
-			r.failFor(incumbent.Overload("this member has a snapshot under way already"))
+			r.failFor(overload.Errorf("this member has a snapshot under way already"))
 			return
 		}
 		d.operations.Go(func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/overload"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -26,7 +27,7 @@ func snapshotSave(d *Door, r *request) {
 	}
 	r.fresh(func() {
 		if !d.snapshot.CompareAndSwap(false, true) {
-			r.failFor(incumbent.Overload("this member has a snapshot under way already"))
+			r.failFor(overload.Errorf("this member has a snapshot under way already"))
 			return
 		}
 		v := d.view()

@@ -4,8 +4,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // Bounds of the bodies of calls that have not come whole.
@@ -52,7 +52,7 @@ func (b *bodyShare) give() {
 }
 
 func errBodiesFull() error {
-	return incumbent.Overload("requests of more than %d bytes that have not come whole take as much memory as they may", smallBody).
+	return overload.Errorf("requests of more than %d bytes that have not come whole take as much memory as they may", smallBody).
 		WithHint("come back after the given time, and send fewer large requests at once")
 }
 

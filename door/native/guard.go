@@ -20,6 +20,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // Guard says who calls; see [auth.Authenticator].
@@ -124,7 +125,7 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 		}
 	}
 	if p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
-		return nil, incumbent.Overload("this member has no place for another connection").
+		return nil, overload.Errorf("this member has no place for another connection").
 			WithHint("connect to another member, or raise --max-connections")
 	}
 	if c := gate.FromContext(r.Context()); c != nil && p.Kind != auth.Anonymous {

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // What waits in line at a member.
@@ -294,7 +295,7 @@ func (d *Door) over(l admit.Lane, w *waitingFrame) bool {
 
 // errNotInTime is what a frame is refused with whose time is over before its turn.
 func errNotInTime() error {
-	return incumbent.Overload("others came before, and this member did not get round to it in the time that was given").
+	return overload.Errorf("others came before, and this member did not get round to it in the time that was given").
 		WithHint("come back after the given time, or give it more")
 }
 

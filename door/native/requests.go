@@ -9,6 +9,7 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/lease"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // general serves a frame that is not of the hot path. What it begins is
@@ -60,7 +61,7 @@ func (s *stream) count(begin func() error) error {
 }
 
 func tooManyUnderWay(what string, limit int) error {
-	return incumbent.Overload("%d %s of this stream are under way, the limit", limit, what).
+	return overload.Errorf("%d %s of this stream are under way, the limit", limit, what).
 		WithHint("wait for answers before sending more")
 }
 
@@ -248,9 +249,12 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err error) {
 	s.mu.Lock()
 	if s.open != nil {
-		delete(s.open.waits, id)
+		if w := s.open.waits[id]; w != nil && w.isEnded() { // another may have the id by now
+			delete(s.open.waits, id)
+		}
 	}
 	s.mu.Unlock()
+	f := s.door.former(s.who)
 	if err == nil {
 		name := inScope(r.Name)
 		name.Lease = r.Name.GetName()
@@ -260,7 +264,7 @@ func (s *stream) waited(id uint64, r *pb.WaitReleasedRequest, released bool, err
 		s.refuse(id, err)
 		return
 	}
-	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: s.door.former(s.who).released(r.Name, released)}})
+	s.reply(&pb.ServerFrame{Id: id, Answer: &pb.ServerFrame_WaitReleased{WaitReleased: f.released(r.Name, released)}})
 }
 
 // roomForWait checks that there may be one more wait, under this id. Waits begin one after

@@ -18,6 +18,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/overload"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -71,7 +72,7 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 	}
 	w := &waitingFrame{s: s, id: id, who: s.who.work(0)} // so that an unwatch finds it meanwhile
 	if !w.keep() {
-		return incumbent.Overload("more of this stream's frames wait than may")
+		return overload.Errorf("more of this stream's frames wait than may")
 	}
 	d.confirm(func(err error) {
 		d.work.Put(func() {

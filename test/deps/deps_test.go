@@ -45,11 +45,12 @@ var rules = []rule{
 	},
 	{folder: "vfs", may: []string{"."}, why: "files know nothing of what is in them"},
 	{folder: "wal", may: []string{".", "vfs"}, why: "the log stores bytes"},
-	{folder: "node", may: []string{".", "vfs", "wal"}, why: "replication knows nothing of leases"},
+	{folder: "overload", may: []string{"."}, why: "a refusal says when to come back, whatever was refused"},
+	{folder: "node", may: []string{".", "overload", "vfs", "wal"}, why: "replication knows nothing of leases"},
 	{folder: "node/peers", may: []string{".", "gate", "node", "rawio", "vfs"}, why: "the transport carries what the node says, and keeps its own small book"},
-	{folder: "lease", may: []string{".", "core", "node"}, why: "the leader's clock stands on state and replication"},
-	{folder: "watch", may: []string{"."}, why: "the hub serves every family, and knows none"},
-	{folder: "engine", may: []string{".", "admit", "core", "lease", "node", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
+	{folder: "lease", may: []string{".", "core", "node", "overload"}, why: "the leader's clock stands on state and replication"},
+	{folder: "watch", may: []string{".", "overload"}, why: "the hub serves every family, and knows none"},
+	{folder: "engine", may: []string{".", "admit", "core", "lease", "node", "overload", "watch"}, why: "the composition of a group stands on its parts, and knows no door"},
 	{folder: "backup", may: []string{".", "core", "engine", "vfs"}, why: "a backup is a group's state in a file: who takes it and puts it back is not its business"},
 	{folder: "health", may: []string{".", "api", "core", "engine", "histogram", "lease"}, why: "running checks stands on catalog and engine, whichever door registered them"},
 	{folder: "engine/enginetest", may: []string{".", "core", "engine", "lease", "node", "vfs"}, why: "tests of what stands on the engine run the engine"},
@@ -73,7 +74,7 @@ var rules = []rule{
 	{folder: "auth/ca", may: []string{"."}, std: true, why: "what holds the cluster's keys pulls in nothing"},
 
 	{
-		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "accept", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "histogram", "prepared", "tally"},
+		folder: "door/*", may: []string{".", "api", "core", "engine", "lease", "watch", "accept", "gate", "park", "websocket", "workqueue", "admit", "audit", "auth", "calls", "health", "histogram", "overload", "prepared", "tally"},
 		why: "a door knows its protocol and the engine's calls: no other door, no raft, no disk",
 	},
 	{
