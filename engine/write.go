@@ -4,6 +4,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/core/policy"
 )
 
 // Writes executes commands about keys, and transactions, for a door. What would
@@ -83,13 +84,20 @@ func (w *Writes) unless(idle bool, call Call, cmd core.Command, try func() (core
 				done(core.Result{Err: errorOf(err)})
 				return
 			}
-			if r, idle := try(); idle {
+			if r, idle := try(); idle && !w.Outlived(call.Judged) {
 				done(r)
 				return
 			}
 			w.Engine.Execute(call, cmd, done)
 		})
 	})
+}
+
+// Outlived reports whether policies have changed since a caller was judged by those of an
+// index (see [core.Meta]), on a view not older than any that was looked at before: what that
+// one shows is then for nobody who was let see it before.
+func (w *Writes) Outlived(judged incumbent.Index) bool {
+	return judged != 0 && policy.Of(w.View()).Changed() >= judged
 }
 
 func errorOf(err error) *incumbent.Error {

@@ -95,7 +95,7 @@ func (a *attaching) finish(r core.Result) {
 		a.refuse(r.Err)
 		return
 	}
-	s.door.owners.set(a.what.id, s)
+	s.door.owners.set(a.what, s)
 	s.mu.Lock()
 	ends := s.gone
 	over := ends || a.lost != "" || !s.sessions.has(a.what) && s.sessions.len() >= MaxSessionsPerStream
@@ -201,14 +201,14 @@ func (a *attaching) tellLost(reason string) {
 	if here {
 		s.sessions.remove(a.what.id)
 	} else {
-		s.door.owners.unset(a.what.id, s)
+		s.door.owners.unset(a.what, s)
 	}
 	s.mu.Unlock()
 	if !here {
 		return
 	}
 	s.door.work.Put(func() {
-		s.door.owners.unset(a.what.id, s)
+		s.door.owners.unset(a.what, s)
 		s.reply(&pb.ServerFrame{Answer: &pb.ServerFrame_SessionLost{
 			SessionLost: &pb.SessionLost{Session: a.what.id.String(), Reason: reason},
 		}})
@@ -245,7 +245,7 @@ func (s *stream) drop(id incumbent.SessionID) {
 // detach ends the binding; the session lives on until its ttl ends.
 func (d *Door) detach(s *stream, a *attached) {
 	d.leases.Detach(a.id, a.counter)
-	d.owners.unset(a.id, s)
+	d.owners.unset(*a, s)
 }
 
 // done answers a request that has nothing else to say.

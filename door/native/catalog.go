@@ -118,6 +118,9 @@ func aboutCatalog(v *core.View, c *catalog.Command) (list []catalogAbout) {
 		if c.Node != nil {
 			add(auth.NodeWrite, t.Node)
 		}
+		if of := catalog.Of(v).Renames(t.Namespace, c); of != "" {
+			add(auth.NodeWrite, of)
+		}
 		if c.Service != nil {
 			service(c.Service.ID)
 			add(auth.ServiceWrite, c.Service.Name)

@@ -162,7 +162,7 @@ func New(cfg Config) (*Door, error) {
 		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
 		answers: workqueue.New[*gather](), outcomes: workqueue.New[*streamOp](), work: workqueue.New[func()](), pumps: workqueue.New[*streamWatch](),
-		owners:  owners{byID: map[incumbent.SessionID]*stream{}},
+		owners:  owners{byID: map[incumbent.SessionID]owner{}},
 		closing: make(chan struct{}),
 	}
 	if d.now == nil {

@@ -250,14 +250,18 @@ func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		t.d.settledCall(who, r.Spec().Procedure, r.Any(), said, err)
 		t.d.slow(ctx, who, err)
-		if who.shared != nil && err == nil {
-			out = connect.NewResponse(who.shared)
-		} else if err == nil {
-			if err := t.d.keep(who, r.Spec(), r.Any(), said); err != nil {
-				return nil, t.d.callError(err)
-			}
+		switch {
+		case err != nil:
+			return out, err
+		case who.shared != nil: // each call's answer is a copy of what they share
+			out, err = connect.NewResponse(who.shared), t.d.keepBytes(who, who.shared.size(), true)
+		default:
+			err = t.d.keep(who, r.Spec(), r.Any(), said)
 		}
-		return out, err
+		if err != nil {
+			return nil, t.d.callError(err)
+		}
+		return out, nil
 	}
 }
 

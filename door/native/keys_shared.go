@@ -75,6 +75,12 @@ var (
 	listFields = sharedFields{index: 3, modified: 4, age: 6}
 )
 
+// size is about how many bytes it has when it is encoded.
+func (a *sharedAnswer) size() int {
+	m, _ := a.answer.Value.(proto.Message)
+	return proto.Size(m)
+}
+
 func (a *sharedAnswer) appendProto(b []byte) []byte {
 	b = append(b, a.answer.Encode(protoEncoding, func(v any) []byte {
 		out, err := proto.Marshal(v.(proto.Message)) //nolint:forcetypeassert // what this door's queries give
@@ -279,6 +285,11 @@ func (d *Door) await(ctx context.Context, query sharedQuery, want watch.Want) (w
 			return watch.Told{}, err
 		}
 		told, again, err := d.awaitOne(ctx, spec, want, changed)
+		if err == nil && !again { // that a policy has changed may not have been heard yet
+			var now watch.QuerySpec[*core.View]
+			now, err = query()
+			again = err == nil && now.Key != spec.Key
+		}
 		if !again {
 			return told, err
 		}

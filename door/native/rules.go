@@ -29,23 +29,25 @@ func (d *Door) recheckRules() {
 
 // recheckWaits ends the waits whose lease their client may not follow any more.
 func (s *stream) recheckWaits() {
-	refused := map[uint64]error{}
-	var ended []*waiting
+	type denied struct {
+		id  uint64
+		w   *waiting
+		err error
+	}
+	var all []denied
 	s.mu.Lock()
 	if s.open != nil {
 		for id, w := range s.open.waits {
 			if err := s.door.allowRead(s.who, calls.WaitReleased.Action(), w.name); err != nil {
-				refused[id] = err
-				ended = append(ended, w)
+				all = append(all, denied{id, w, err})
 				delete(s.open.waits, id)
 			}
 		}
 	}
 	s.mu.Unlock()
-	for _, w := range ended {
-		w.cancel()
-	}
-	for id, err := range refused {
-		s.refuse(id, err)
+	for _, d := range all {
+		if d.w.cancel() { // else it has ended, and is answered as that
+			s.refuse(d.id, d.err)
+		}
 	}
 }

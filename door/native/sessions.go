@@ -94,20 +94,30 @@ func (l *sessionList) remove(id incumbent.SessionID) (attached, bool) {
 // owners finds the stream that a session is attached to: for offers.
 type owners struct {
 	mu   sync.Mutex // guards the map; held for one look-up
-	byID map[incumbent.SessionID]*stream
+	byID map[incumbent.SessionID]owner
 }
 
-func (o *owners) set(id incumbent.SessionID, s *stream) {
+// owner is a stream, and the counter with which the session is attached to it.
+type owner struct {
+	s       *stream
+	counter uint64
+}
+
+// set says that a session is attached to a stream. Of two attachments that end in any order
+// the one with the higher counter counts.
+func (o *owners) set(a attached, s *stream) {
 	o.mu.Lock()
-	o.byID[id] = s
+	if o.byID[a.id].counter <= a.counter {
+		o.byID[a.id] = owner{s, a.counter}
+	}
 	o.mu.Unlock()
 }
 
-// unset forgets the session if it is still this stream's.
-func (o *owners) unset(id incumbent.SessionID, s *stream) {
+// unset forgets the session if it is still this stream's, by no later attachment.
+func (o *owners) unset(a attached, s *stream) {
 	o.mu.Lock()
-	if o.byID[id] == s {
-		delete(o.byID, id)
+	if is := o.byID[a.id]; is.s == s && is.counter <= a.counter {
+		delete(o.byID, a.id)
 	}
 	o.mu.Unlock()
 }
@@ -115,7 +125,7 @@ func (o *owners) unset(id incumbent.SessionID, s *stream) {
 func (o *owners) get(id incumbent.SessionID) *stream {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.byID[id]
+	return o.byID[id].s
 }
 
 // each calls f for the attached sessions of the moment.
@@ -126,8 +136,8 @@ func (o *owners) each(f func(incumbent.SessionID, *stream)) {
 	}
 	o.mu.Lock()
 	pairs := make([]pair, 0, len(o.byID))
-	for id, s := range o.byID {
-		pairs = append(pairs, pair{id, s})
+	for id, is := range o.byID {
+		pairs = append(pairs, pair{id, is.s})
 	}
 	o.mu.Unlock()
 	for _, p := range pairs {

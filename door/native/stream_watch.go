@@ -163,11 +163,14 @@ func (w *streamWatch) close() {
 func (w *streamWatch) fail(err error) {
 	s := w.s
 	s.mu.Lock()
-	if s.open != nil && s.open.watches[w.id] == w {
+	is := s.open != nil && s.open.watches[w.id] == w
+	if is {
 		delete(s.open.watches, w.id)
 	}
 	s.mu.Unlock()
-	s.refuse(w.id, err)
+	if is { // else its client has ended it, and may have begun another of that id
+		s.refuse(w.id, err)
+	}
 	w.close()
 }
 
@@ -240,6 +243,11 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 	}
 	if err != nil {
 		w.behind(err)
+		return false
+	}
+	if sight, err = w.sel.sight(w.s.door); err != nil { // by policies no older than the events
+		clear(p.events)
+		w.fail(err)
 		return false
 	}
 	batch.Events = w.sel.seen(sight, batch.Events)

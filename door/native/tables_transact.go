@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -38,11 +39,12 @@ func (s tableService) Transact(ctx context.Context, r *connect.Request[pb.Transa
 }
 
 func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r connect.AnyRequest) (*pb.TransactResponse, error) {
-	done, err := d.admit(ctx, calls.TransactTables.Lane(), 1+len(in.Operations)/operationBytes)
+	cost := 1 + len(in.Operations)/operationBytes
+	done, err := d.admit(ctx, calls.TransactTables.Lane(), cost)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer func() { done() }()
 	v, bad := ovs.ParseJSON(in.Operations)
 	if bad != nil || v.Kind() != ovs.Array {
 		return nil, invalid("operations", "are no list")
@@ -50,7 +52,7 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 	who := callerOf(ctx)
 	t := &tableTxn{
 		d: d, who: who, name: databaseName(namespaceOf(in.Namespace), in.Database), ops: v.Elements(), came: d.now(),
-		o: &operation{action: auth.TableWrite, name: incumbent.Name{Lease: in.Namespace + "\x00" + in.Database}, command: &table.Transact{}},
+		in: in.Locks, o: &operation{action: auth.TableWrite, name: incumbent.Name{Lease: in.Namespace + "\x00" + in.Database}, command: &table.Transact{}},
 	}
 	if err := incumbent.ValidateNamespace(t.name.Namespace); err != nil {
 		return nil, err
@@ -58,10 +60,8 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 	if err := d.setKey(t.o, in.Idempotency, r.Header()); err != nil {
 		return nil, err
 	}
-	if t.locks, err = d.tableLocks(who, in.Locks); err != nil {
-		return nil, err
-	}
 	t.key, t.base = t.o.logged(who)
+	waited := false
 	for {
 		res, err := t.once(ctx)
 		if err != nil {
@@ -79,8 +79,25 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 			return nil, incumbent.Errorf(incumbent.Conflict, "the transaction failed when it was first executed; what it answered is not kept")
 		case out == nil:
 			return nil, asKind(res.Err)
-		case !out.Waits || !t.waits(ctx, out, res.Index):
+		case !out.Waits:
 			return t.answer(out, res.Index), nil
+		default:
+			if !waited {
+				open, err := d.tally.Take(settings.OpenWatches, who.principal, "")
+				if err != nil {
+					return nil, err
+				}
+				defer open.Give()
+				waited = true
+			}
+			done() // a transaction that waits holds no place in a lane
+			if done = func() {}; !t.waits(ctx, out, res.Index) {
+				return t.answer(out, res.Index), nil
+			}
+			if done, err = d.admit(ctx, calls.TransactTables.Lane(), cost); err != nil {
+				done = func() {}
+				return nil, err
+			}
 		}
 		if t.proposed {
 			t.attempt++
@@ -126,7 +143,7 @@ type tableTxn struct {
 	who      *caller
 	name     incumbent.Name
 	ops      []ovs.Value
-	locks    []table.Lock
+	in       []*pb.TableLock
 	o        *operation
 	came     time.Time
 	key      []byte // nil: there is none
@@ -153,6 +170,10 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 			return core.Result{}, incumbent.Errorf(incumbent.NotFound, "there is no database %q in namespace %q", t.name.Lease, t.name.Namespace)
 		}
 	}
+	locks, err := t.d.tableLocks(t.who, t.in)
+	if err != nil {
+		return core.Result{}, err
+	}
 	key := t.attemptKey()
 	ops, bad := ovs.ParseTransaction(is.Schema, t.ops, t.uuids(key))
 	if bad != nil {
@@ -170,12 +191,12 @@ func (t *tableTxn) once(ctx context.Context) (core.Result, error) {
 	}
 	t.schema = is.Schema
 	t.command = &table.Transact{
-		Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: t.locks, Kept: key != nil,
+		Namespace: t.name.Namespace, Database: t.name.Lease, Schema: is.SchemaIndex, Operations: ops, Locks: locks, Kept: key != nil,
 		Roles: roles, Client: t.who.principal.Holder(),
 	}
 	if looks || ovs.Fails(ops) || t.o.first() {
 		if r, idle := t.idling(); idle {
-			return r, t.settle(ctx, &r)
+			return r, t.settle(ctx, judged, &r)
 		}
 	}
 	t.proposed = true
@@ -192,13 +213,14 @@ func (t *tableTxn) idling() (core.Result, bool) {
 }
 
 // settle has an answer that needs no entry of the log come from a confirmed state. If
-// that is another by then, the answer is Conflict, as of one that is to be tried again.
-func (t *tableTxn) settle(ctx context.Context, r *core.Result) error {
+// that is another by then, or policies are, the answer is Conflict, as of one that is to be
+// tried again.
+func (t *tableTxn) settle(ctx context.Context, judged incumbent.Index, r *core.Result) error {
 	if err := t.d.confirmed(ctx); err != nil {
 		return err
 	}
 	is, idle := t.idling()
-	if *r = is; !idle {
+	if *r = is; !idle || t.d.writes.Outlived(judged) {
 		*r = core.Result{Err: incumbent.Errorf(incumbent.Conflict, "something would change now")}
 	}
 	return nil

@@ -113,3 +113,24 @@ func TestG18_ReadersThatDoNotReadHoldAPieceEach(t *testing.T) {
 		t.Logf("each holds %d bytes", each)
 	}
 }
+
+// What a read that waits is answered with is counted until it has been read, as all answers are:
+// each call has a copy of what they share.
+func TestG39_AnswersToReadsThatWaitAreCounted(t *testing.T) {
+	m := newMember(t)
+	m.door.SetLimits(Limits{WriteTimeout: time.Hour})
+	value := make([]byte, 400<<10)
+	m.mustPut(&pb.PutRequest{Key: "a", Value: value})
+	m.serveNarrowly()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(m.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrow(t, conn)
+	body := marshal(t, &pb.GetKeyRequest{Key: "a", WaitMs: 1})
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\nConnect-Protocol-Version: 1\r\nContent-Length: %d\r\n\r\n%s",
+		incumbentv1connect.KeyValueServiceGetProcedure, len(body), body)
+	eventually(t, "the answer is counted", func() bool { return m.door.UnsentBytes() >= int64(len(value)) })
+	conn.Close()
+	eventually(t, "it is not any more", func() bool { return m.door.UnsentBytes() == 0 })
+}

@@ -7,9 +7,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // Bounds of answers to calls that have not been sent.
@@ -67,7 +67,7 @@ func (u *unsent) most(principal string) int64 {
 
 // refusal is the error of whoever has too much to read. With mu held.
 func (u *unsent) refusal(principal string) error {
-	return incumbent.Overload("answers that have not been read take %d bytes, %d of them those of %s", u.all, u.by[principal], principal).
+	return overload.Errorf("answers that have not been read take %d bytes, %d of them those of %s", u.all, u.by[principal], principal).
 		WithHint("read what was asked for, or ask for less at a time")
 }
 
@@ -123,11 +123,14 @@ func (d *Door) keep(who *caller, spec connect.Spec, request, answer any) error {
 	}
 	txn, ok := request.(*pb.TxnRequest)
 	reads := ok && readsAlone(txn) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects
-	n := int64(proto.Size(m))
-	if err := d.unsent.take(who.name(), n, reads); err != nil {
+	return d.keepBytes(who, proto.Size(m), reads)
+}
+
+func (d *Door) keepBytes(who *caller, n int, refusable bool) error {
+	if err := d.unsent.take(who.name(), int64(n), refusable); err != nil {
 		return err
 	}
-	who.control.unsent += n
+	who.control.unsent += int64(n)
 	return nil
 }
 

@@ -150,7 +150,11 @@ func (s leaseService) WaitReleased(ctx context.Context, r *connect.Request[pb.Wa
 			if e.err != nil {
 				return nil, s.d.callError(e.err)
 			}
-			return connect.NewResponse(s.d.former(callerOf(ctx)).released(r.Msg.Name, e.released)), nil
+			f := s.d.former(callerOf(ctx))
+			if err := s.d.allowRead(callerOf(ctx), auth.Watch, w.name); err != nil { // that a policy has changed may not have been heard yet
+				return nil, s.d.callError(err)
+			}
+			return connect.NewResponse(f.released(r.Msg.Name, e.released)), nil
 		case <-ctx.Done():
 			w.cancel()
 			return nil, s.d.callError(context.Cause(ctx))
