@@ -25,6 +25,7 @@ func (q *Query) Compile() error {
 type asked struct {
 	name, prefix string
 	groups       []string // of the expression
+	size         int      // bytes that were filled in
 }
 
 // Render is the query for a name, if it is a template; it keeps its own.
@@ -49,6 +50,9 @@ func (q *Query) render(name string) (*Query, error) {
 	}
 	return &out, nil
 }
+
+// maxRendered bounds what is filled in: a template may name a long name a thousand times.
+const maxRendered = 128 << 10
 
 func badTemplate(format string, args ...any) error {
 	return incumbent.Errorf(incumbent.Invalid, "failed compiling template: "+format, args...)
@@ -116,6 +120,9 @@ func (a *asked) fill(place, text string) (string, error) {
 		value, unknown, from := a.value(text[i+2 : i+size])
 		if unknown != "" {
 			return "", badTemplate("Bad evaluation for '%s' in %s: 1:%d: unknown variable accessed: %s", text, place, i+3+from, unknown)
+		}
+		if a.size += len(value); a.size > maxRendered {
+			return "", badTemplate("what is filled in, up to %s, has more than %d bytes", place, maxRendered)
 		}
 		out.WriteString(value)
 		at = i + size + 1

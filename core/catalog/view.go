@@ -34,6 +34,18 @@ func (v *View) NodeByID(namespace, id string) *Node {
 	return nil
 }
 
+// Renames is the name of the node that a registration takes out with all it has, for the new
+// one has its id; "": it takes none out.
+func (v *View) Renames(namespace string, c *Command) string {
+	if c.Node == nil || c.Node.ID == "" {
+		return ""
+	}
+	if n := v.NodeByID(namespace, c.Node.ID); n != nil && !incumbent.Alike(n.Name, c.Target.Node) {
+		return n.Name
+	}
+	return ""
+}
+
 // Nodes calls fn with the nodes of a namespace behind the one named after, by name,
 // until it returns false.
 func (v *View) Nodes(namespace, after string, fn func(*Node) bool) {

@@ -3,7 +3,9 @@ package consul
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
@@ -87,12 +89,17 @@ func agentCheckUpdate(_ *Door, r *request) {
 // outputMark stands where an output was cut off.
 const outputMark = "\n... (output was cut off)"
 
-// cutOutput is an output as the catalog takes it.
+// cutOutput is an output as the catalog takes it: a check is not to fail for what it says.
 func cutOutput(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= catalog.MaxOutputBytes {
 		return text
 	}
-	return text[:catalog.MaxOutputBytes-len(outputMark)] + outputMark
+	n := catalog.MaxOutputBytes - len(outputMark)
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + outputMark
 }
 
 // updateCheck says of a check with a ttl how it is.

@@ -67,7 +67,7 @@ func (r *request) ownWillDo() bool {
 }
 
 // deadline is when the request has waited long enough for a leader.
-func (r *request) deadline() time.Time { return r.began.Add(r.door.limits.Load().Patience) }
+func (r *request) deadline() time.Time { return r.asked.Add(r.door.limits.Load().Patience) }
 
 // attempt tries something until it succeeds, or Patience is over. try calls done once,
 // on any goroutine; what done is given goes on, on a goroutine of the door's.

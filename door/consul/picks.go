@@ -115,9 +115,12 @@ func serveList[R comparable, J any](r *request, k *kind[R, J], of string, p pick
 	})
 }
 
-// maxExpressions is how many filters are kept that have been parsed; of more all are
+// Of filters that have been parsed so many are kept, of so many bytes each; of more all are
 // dropped.
-const maxExpressions = 1024
+const (
+	maxExpressions     = 1024
+	maxExpressionBytes = 1024
+)
 
 // expressions are filters that have been parsed: that may take long, and the same come
 // again and again.
@@ -137,6 +140,9 @@ func expressionOf[J any](all *expressions, text string) (*expression[J], error) 
 	e, err := newExpression[J](text)
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxExpressionBytes {
+		return e, nil
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()

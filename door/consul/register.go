@@ -297,7 +297,7 @@ func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
 		return nil, fmt.Sprintf("check node %q does not match node %q", c.Node, node)
 	}
 	return &catalog.Check{
-		Namespace: namespace, Node: node, ID: or(c.CheckID, c.Name), Name: c.Name, Status: status, Notes: c.Notes, Output: c.Output,
+		Namespace: namespace, Node: node, ID: or(c.CheckID, c.Name), Name: c.Name, Status: status, Notes: c.Notes, Output: cutOutput(c.Output),
 		ServiceID: c.ServiceID, Type: or(c.Type, c.Definition.kind()), Definition: c.Definition.encode(),
 	}, ""
 }
@@ -405,6 +405,9 @@ func (r *request) mayRegister(c *catalog.Command) bool {
 		}
 	}
 	if node && !r.allow(auth.NodeWrite, c.Target.Node, false) {
+		return false
+	}
+	if of := v.Renames(d.namespace, c); of != "" && !r.allow(auth.NodeWrite, of, false) {
 		return false
 	}
 	for name := range services {

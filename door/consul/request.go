@@ -39,6 +39,7 @@ type request struct {
 	act       action
 	head      *http.Request // until it is known who asks
 	began     time.Time
+	asked     time.Time // since then it waits for a leader: began, or when it was run again
 	keepAlive bool
 	http10    bool
 	size      int         // bytes of its line, of which its path and options are parts
@@ -67,8 +68,9 @@ func (d *Door) newRequest(c *conn, in *incoming, body []byte) *request {
 	if reads(head.Method) {
 		body = nil
 	}
+	now := d.now()
 	return &request{
-		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: d.now(),
+		door: d, conn: c, method: head.Method, path: head.URL.Path, header: head.Header, body: body, head: head, began: now, asked: now,
 		size: len(head.RequestURI), came: came, keepAlive: !head.Close, http10: !head.ProtoAtLeast(1, 1),
 	}
 }

@@ -295,7 +295,7 @@ func (r *request) recheck() {
 		r.fail(http.StatusForbidden, textUnknownUser)
 		return
 	}
-	r.extra = r.extra[:0]
+	r.extra, r.asked = r.extra[:0], r.door.now()
 	r.run()
 }
 

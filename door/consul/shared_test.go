@@ -475,3 +475,28 @@ func TestQuotasStopReadsThatWait(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// A read that has waited for longer than anybody waits for a leader, and is judged again as
+// policies change, waits on: it has asked for the leader just now.
+func TestAReadThatIsJudgedAgainHasTimeForThat(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Patience = 300 * time.Millisecond })
+	if a := m.do("PUT", "/v1/kv/k", "a"); a.StatusCode != http.StatusOK {
+		t.Fatal(a.Status)
+	}
+	index := m.do("GET", "/v1/kv/k", "").Header.Get("X-Consul-Index")
+	c := m.dial()
+	c.get("/v1/kv/k?consistent&index=" + index)
+	m.blocked(1)
+	time.Sleep(400 * time.Millisecond)
+	m.group.Hold()
+	m.door.Recheck()
+	time.Sleep(50 * time.Millisecond)
+	m.group.Release()
+	m.blocked(1)
+	if a := m.do("PUT", "/v1/kv/k", "b"); a.StatusCode != http.StatusOK {
+		t.Fatal(a.Status)
+	}
+	if a := c.read("GET"); a.StatusCode != http.StatusOK {
+		t.Errorf("%s %q", a.Status, a.body)
+	}
+}
