@@ -77,8 +77,27 @@ func parseSchema(text []byte) (*ovs.Schema, *incumbent.Error) {
 	return s, nil
 }
 
-func (t *tables) define(x *core.Exec, c *command) core.Result {
+// asked is the schema that a command asks for.
+func (c *command) asked(x *core.Exec) (*ovs.Schema, *incumbent.Error) {
 	s, err := parseSchema(c.schema)
+	if err != nil || x.ActiveSchema() < boundSchema {
+		return s, err
+	}
+	for _, t := range s.Tables {
+		if len(t.Indexes) > MaxIndexes {
+			return nil, incumbent.Errorf(incumbent.TooLarge, "table %s has %d indexes: limit MaxIndexes is %d", t.Name, len(t.Indexes), MaxIndexes)
+		}
+		for _, columns := range t.Indexes {
+			if len(columns) > MaxIndexColumns {
+				return nil, incumbent.Errorf(incumbent.TooLarge, "an index of table %s has %d columns: limit MaxIndexColumns is %d", t.Name, len(columns), MaxIndexColumns)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (t *tables) define(x *core.Exec, c *command) core.Result {
+	s, err := c.asked(x)
 	if err != nil {
 		return core.Result{Err: err}
 	}
@@ -109,7 +128,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 			return core.Result{Err: malformed("malformed operation")}
 		}
 	}
-	p.held = holdsOf(c.locks, x.Held)
+	p.held, p.bounded = holdsOf(c.locks, x.Held), x.ActiveSchema() >= boundSchema
 	p.run()
 	if !p.out.Failed {
 		p.commit(t, x)
@@ -212,6 +231,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
 	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client), out: &Outcome{}}
+	p.bounded = all.ActiveSchema() >= boundSchema
 	// One that fails for sure is answered here whatever it does before: the log takes none.
 	p.dry = !ovs.Fails(c.Operations)
 	if !p.run() {

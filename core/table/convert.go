@@ -8,7 +8,7 @@ import (
 // convert puts a database with the rows of another, as far as its schema has them, in
 // the place of that.
 func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
-	s, err := parseSchema(c.schema)
+	s, err := c.asked(x)
 	if err != nil {
 		return core.Result{Err: err}
 	}

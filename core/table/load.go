@@ -116,7 +116,7 @@ type lack struct {
 }
 
 func (t *tables) begin(x *core.Exec, c *command) core.Result {
-	s, err := parseSchema(c.schema)
+	s, err := c.asked(x)
 	if err != nil {
 		return core.Result{Err: err}
 	}

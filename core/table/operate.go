@@ -162,7 +162,7 @@ func (p *play) insert(o *ovs.Operation) *ovs.Error {
 		n.Columns[i] = c.Default // parsing has found it to fit
 	}
 	p.put(o.Table, nil, n)
-	return nil
+	return p.written()
 }
 
 // next is a row that may be changed in the place of another.
@@ -185,17 +185,21 @@ func (p *play) update(o *ovs.Operation, res *Result) *ovs.Error {
 				n.Columns[v.Column] = v.Value
 			}
 		}
-		p.replace(o.Table, r, n)
+		if err := p.replace(o.Table, r, n); err != nil {
+			return err
+		}
 	}
 	res.Count = len(rows)
 	return nil
 }
 
 // replace puts n in the place of o unless it says the same.
-func (p *play) replace(table int, o, n *Row) {
-	if !equalRows(o, n) {
-		p.put(table, o, n)
+func (p *play) replace(table int, o, n *Row) *ovs.Error {
+	if equalRows(o, n) {
+		return nil
 	}
+	p.put(table, o, n)
+	return p.written()
 }
 
 func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
@@ -211,7 +215,7 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 		n := next(r)
 		for i := range o.Mutations {
 			m := &o.Mutations[i]
-			if err := p.spend((len(n.Columns[m.Column].Keys) + len(m.Arg.Keys)) / atomsAsRow); err != nil {
+			if err := p.mutates(len(n.Columns[m.Column].Keys) + len(m.Arg.Keys)); err != nil {
 				return err
 			}
 			d, err := m.Apply(&columns[m.Column].Type, n.Columns[m.Column])
@@ -220,7 +224,9 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 			}
 			n.Columns[m.Column] = d
 		}
-		p.replace(o.Table, r, n)
+		if err := p.replace(o.Table, r, n); err != nil {
+			return err
+		}
 	}
 	res.Count = len(rows)
 	return nil
@@ -236,6 +242,9 @@ func (p *play) remove(o *ovs.Operation, res *Result) *ovs.Error {
 	}
 	for _, r := range rows {
 		p.put(o.Table, r, nil)
+		if err := p.written(); err != nil {
+			return err
+		}
 	}
 	res.Count = len(rows)
 	return nil
@@ -246,7 +255,7 @@ func (p *play) selects(o *ovs.Operation, r *Result) *ovs.Error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(rows, func(a, b *Row) int { return compareKeys(project(a, o.Sort), project(b, o.Sort)) })
+	sortBy(rows, o.Sort)
 	r.Table, r.Columns = o.Table, o.Columns
 	seen := newTree(compareKeys)
 	for _, row := range rows {
@@ -260,6 +269,25 @@ func (p *play) selects(o *ovs.Operation, r *Result) *ovs.Error {
 		r.Rows = append(r.Rows, is)
 	}
 	return nil
+}
+
+// sortBy sorts rows by columns; those of equal ones stay in their order.
+func sortBy(rows []*Row, columns []int) {
+	if len(columns) == 0 {
+		return
+	}
+	type keyedRow struct {
+		key []ovs.Datum
+		row *Row
+	}
+	list := make([]keyedRow, len(rows))
+	for i, r := range rows {
+		list[i] = keyedRow{project(r, columns), r}
+	}
+	slices.SortStableFunc(list, func(a, b keyedRow) int { return compareKeys(a.key, b.key) })
+	for i := range list {
+		rows[i] = list[i].row
+	}
 }
 
 func project(r *Row, columns []int) []ovs.Datum {
@@ -281,6 +309,11 @@ func (p *play) wait(o *ovs.Operation) *ovs.Error {
 	}
 	same := true
 	for _, given := range o.Rows {
+		if p.bounded {
+			if err := p.spend(1 + len(o.Columns)/columnsAsRow); err != nil {
+				return err
+			}
+		}
 		row := p.expected(o, given)
 		expected.Set(row)
 		if _, there := is.Get(row); !there {

@@ -44,22 +44,32 @@ const schemaVersion = 7
 // Limits of the family. They decide what a command does: changing one is a new
 // schema version.
 const (
-	MaxNameBytes   = 256              // of a database, a lock, a role and its client
-	MaxSchemaBytes = 1 << 20          // of a schema's text
-	MaxDatabases   = 1024             // of all namespaces together
-	MaxLocks       = 1024             // that one transaction says to have
-	MaxRoles       = 16               // that policies give a client
-	MaxLoadRows    = 1 << 16          // in one Load
-	LoadRest       = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
-	MaxRowBytes    = 1800 << 10       // of one row, as [Database.Bytes] counts it
-	MaxWork        = 2_000_000        // rows that one transaction looks at; so many atoms of a column that it mutates count as one
-	MaxAnswerBytes = 64 << 20         // of the rows that one transaction selects, counted as rows are
-	atomsAsRow     = 256              // see MaxWork
-	HistoryBytes   = 8 << 20          // of the changes that are kept of one database
-	rowBytes       = 96               // what a row costs besides its columns, about
-	changeBytes    = 128              // what a change costs besides its rows, about
-	treeDegree     = 16
+	MaxNameBytes    = 256              // of a database, a lock, a role and its client
+	MaxSchemaBytes  = 1 << 20          // of a schema's text
+	MaxDatabases    = 1024             // of all namespaces together
+	MaxLocks        = 1024             // that one transaction says to have
+	MaxRoles        = 16               // that policies give a client
+	MaxLoadRows     = 1 << 16          // in one Load
+	LoadRest        = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
+	MaxRowBytes     = 1800 << 10       // of one row, as [Database.Bytes] counts it
+	MaxWork         = 2_000_000        // rows that one transaction looks at; so many atoms of columns that it mutates count as one, and so many bytes of rows that it writes
+	MaxGrowthBytes  = 256 << 20        // by which one transaction may make a database larger at any time, counted as rows are
+	MaxIndexes      = 64               // of a table
+	MaxIndexColumns = 64               // of one of them
+	MaxAnswerBytes  = 64 << 20         // of the rows that one transaction selects, counted as rows are
+	atomsAsRow      = 256              // see MaxWork
+	mutationAtoms   = 16               // what a mutation counts as besides its atoms
+	bytesAsRow      = 16 << 10         // see MaxWork
+	columnsAsRow    = 64               // of a row that a wait names
+	HistoryBytes    = 8 << 20          // of the changes that are kept of one database
+	rowBytes        = 96               // what a row costs besides its columns, about
+	changeBytes     = 128              // what a change costs besides its rows, about
+	treeDegree      = 16
 )
+
+// boundSchema is the [core.SchemaVersion] that brought MaxGrowthBytes, limits of indexes, and
+// that all that a transaction writes counts for MaxWork.
+const boundSchema = 11
 
 // Row is a row of a table. It never changes.
 type Row = ovs.Row

@@ -19,6 +19,9 @@ type work struct {
 	order     []*touch // as they were touched first
 	records   int
 	bytes     int64
+	bounded   bool  // by what a transaction may write while it runs: see boundSchema
+	moved     int64 // bytes of rows that were written, or taken away, and are not spent yet
+	mutated   int   // atoms of columns that were mutated, and are not spent yet
 	spent     int   // of MaxWork
 	answered  int64 // of MaxAnswerBytes
 	dry       bool  // a change is not made, only noted: it is all there is to know
@@ -90,7 +93,9 @@ func (w *work) put(table int, o, n *Row) {
 		r.rows.Set(n)
 	}
 	w.records += one(o == nil) - one(n == nil)
-	w.bytes += sizeOf(n) - sizeOf(o)
+	was, is := sizeOf(o), sizeOf(n)
+	w.bytes += is - was
+	w.moved += is + was
 	for i, columns := range w.schema.Tables[table].Indexes {
 		if o != nil && n != nil && sameKeys(o, n, columns) {
 			continue
@@ -204,6 +209,31 @@ func (w *work) spend(n int) *ovs.Error {
 		return ovs.Errorf(ovs.ResourcesExhausted, "the transaction looks at too many rows: limit MaxWork is %d", MaxWork)
 	}
 	return nil
+}
+
+// written is why a transaction may write no more, behind each row: what it has written is
+// there from then on, whether or not it will be let keep it.
+func (w *work) written() *ovs.Error {
+	if !w.bounded || w.dry {
+		return nil
+	}
+	if w.bytes-w.from.bytes > MaxGrowthBytes {
+		return ovs.Errorf(ovs.ResourcesExhausted, "the transaction makes the database too much larger: limit MaxGrowthBytes is %d", int64(MaxGrowthBytes))
+	}
+	n := w.moved / bytesAsRow
+	w.moved -= n * bytesAsRow
+	return w.spend(int(n))
+}
+
+// mutates counts a mutation of a column that, with what it is told, has so many atoms.
+func (w *work) mutates(atoms int) *ovs.Error {
+	if !w.bounded {
+		return w.spend(atoms / atomsAsRow)
+	}
+	w.mutated += atoms + mutationAtoms
+	n := w.mutated / atomsAsRow
+	w.mutated -= n * atomsAsRow
+	return w.spend(n)
 }
 
 // answer counts a row that is answered.
