@@ -268,7 +268,7 @@ func (c *Cluster) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.Leav
 		return nil, err
 	}
 	if st := c.node.Status(); st.State == node.Leader {
-		if err := c.node.TransferLeader(ctx, 0); err != nil {
+		if err := c.node.TransferLeader(ctx, c.heir()); err != nil {
 			return nil, err
 		}
 	}

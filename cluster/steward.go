@@ -14,9 +14,10 @@ import (
 const (
 	stewardEvery   = 200 * time.Millisecond
 	stewardTimeout = 5 * time.Second // for one change of members
-	// replaceWithin is how long a voter that was removed stays one while a new
-	// member catches up, so that both happen in one change. It is dead weight
-	// meanwhile, but so it was before.
+	// replaceWithin is how long a voter that was removed, and is silent, stays one while a
+	// new member catches up, so that both happen in one change. It is dead weight meanwhile,
+	// but so it was before. One that lives goes at once: it stops soon, and its vote may be
+	// needed for its own removal.
 	replaceWithin = time.Minute
 	// caughtUpWithin is how many entries behind the commit index a learner may
 	// be to become a voter.
@@ -81,7 +82,7 @@ func (c *census) decide() stewardStep {
 	if len(ready) > 0 {
 		return stewardStep{changes: []node.MemberChange{{ID: old, Role: node.Gone}, {ID: ready[0], Role: node.Voter}}}
 	}
-	if behind && c.unwanted[old] < replaceWithin {
+	if behind && !c.progress[old].Active && c.unwanted[old] < replaceWithin {
 		return stewardStep{}
 	}
 	return stewardStep{changes: changesTo(node.Gone, unwanted[:1])}
@@ -215,6 +216,20 @@ func (w *steward) look(now time.Time) *census {
 	return c
 }
 
+// heir is who is to lead next: of the voters that are heard of and not removed the one that
+// has most of the log. 0: there is none, and any will do. Two that were removed would else
+// hand leadership to each other until both stop.
+func (c *Cluster) heir() uint64 {
+	st, view := c.node.Status(), c.engine.View()
+	var best node.PeerStatus
+	for _, p := range st.Peers {
+		if p.Active && slices.Contains(st.Voters, p.ID) && !view.MemberGone(p.ID) && (best.ID == 0 || p.Match > best.Match) {
+			best = p
+		}
+	}
+	return best.ID
+}
+
 // perform does one step. What fails is tried again at the next look.
 func (w *steward) perform(ctx context.Context, step stewardStep) {
 	ctx, cancel := context.WithTimeout(ctx, stewardTimeout)
@@ -222,7 +237,7 @@ func (w *steward) perform(ctx context.Context, step stewardStep) {
 	var err error
 	switch {
 	case step.handOver:
-		err = w.c.node.TransferLeader(ctx, 0)
+		err = w.c.node.TransferLeader(ctx, w.c.heir())
 	case len(step.changes) > 0:
 		if err = w.c.node.ChangeMembers(ctx, step.changes...); err == nil {
 			w.c.noteChanges(step.changes)

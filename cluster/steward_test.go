@@ -21,6 +21,7 @@ func TestStewardDecides(t *testing.T) {
 		caughtUp         []uint64
 		secretless       []uint64
 		unwantedFor      time.Duration // since when voters have been unwanted
+		active           []uint64      // voters that are heard of
 		gone             bool
 		want             string
 	}{
@@ -40,6 +41,8 @@ func TestStewardDecides(t *testing.T) {
 		"two voters, one after another": {voters: []uint64{1, 2, 3}, recorded: "1", want: "2 gone"},
 		"replaced: a newcomer first":    {voters: []uint64{1, 2, 3}, recorded: "1 2 4", want: "4 learner"},
 		"replaced: not caught up yet":   {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", want: ""},
+		"replaced: it lives, and stops": {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", active: []uint64{2, 3}, want: "3 gone"},
+		"one of two that lives":         {voters: []uint64{1, 2}, learners: []uint64{4}, recorded: "1 4", active: []uint64{2}, want: "2 gone"},
 		"replaced: in one change":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", caughtUp: []uint64{4}, want: "3 gone, 4 voter"},
 		"replaced: it never catches up": {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", unwantedFor: replaceWithin, want: "3 gone"},
 		"a learner takes no seat":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4*", caughtUp: []uint64{4}, want: "3 gone"},
@@ -60,6 +63,9 @@ func TestStewardDecides(t *testing.T) {
 		}
 		for _, id := range tt.caughtUp {
 			c.progress[id] = node.PeerStatus{ID: id, Active: true, Match: 5000 - caughtUpWithin}
+		}
+		for _, id := range tt.active {
+			c.progress[id] = node.PeerStatus{ID: id, Active: true, Match: 5000}
 		}
 		for _, id := range tt.voters {
 			c.unwanted[id] = tt.unwantedFor
