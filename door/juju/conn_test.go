@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -367,4 +369,18 @@ func TestWaitsThatEndTogetherAreAnsweredInTurn(t *testing.T) {
 	if n := m.door.Stats().Blocked; n == 0 {
 		t.Error("all were answered at once")
 	}
+}
+
+// Whose password is found right after the time of its login is over is not left without an
+// answer: the connection ends, and takes no place.
+func TestALoginThatIsCheckedTooLateEnds(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	g := &guarded{then: func() { time.Sleep(2 * timeout) }}
+	m := newMember(t, nil, func(c *Config) { g.Passwords, c.Passwords, c.LoginTimeout = c.Passwords, g, timeout })
+	c := m.dial()
+	c.send(loginText("unit-app-0", "unit-app-0"))
+	if n, err := c.conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	eventually(t, "it is gone", func() bool { return m.door.Stats().Connections == 0 })
 }

@@ -185,7 +185,11 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 	if err := who.count(g.door.tally, from.Addr()); err != nil {
 		return nil, g.refuseLogin(r.ID, &failure{tryAgain, asError(err).Message}, loginQuota)
 	}
-	g.say(g.welcome(r.ID, who))
+	if _, err := g.conn.Write(g.welcome(r.ID, who)); err != nil { // its time was over before its turn to be checked came
+		who.giveBack()
+		g.conn.NetConn().Close() // behind a record that was not written nothing can be read
+		return nil, loginGone
+	}
 	return who, loginOK
 }
 
