@@ -268,7 +268,11 @@ func (c *Cluster) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.Leav
 		return nil, err
 	}
 	if st := c.node.Status(); st.State == node.Leader {
-		if err := c.node.TransferLeader(ctx, c.heir()); err != nil {
+		err := c.node.TransferLeader(ctx, c.heir())
+		if err != nil && ctx.Err() == nil { // it may be on its way to another
+			err = c.node.TransferLeader(ctx, 0)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

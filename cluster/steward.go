@@ -77,15 +77,31 @@ func (c *census) decide() stewardStep {
 		}
 		return stewardStep{changes: changesTo(node.Voter, ready[:1])}
 	}
-	// One change at a time for each seat, so that each is as small as can be.
-	old := unwanted[0]
+	// One change at a time for each seat, so that each is as small as can be; who is silent
+	// first, which makes those that follow easier.
+	old := unwanted[max(0, slices.IndexFunc(unwanted, func(id uint64) bool { return !c.progress[id].Active }))]
 	if len(ready) > 0 {
 		return stewardStep{changes: []node.MemberChange{{ID: old, Role: node.Gone}, {ID: ready[0], Role: node.Voter}}}
 	}
-	if behind && !c.progress[old].Active && c.unwanted[old] < replaceWithin {
-		return stewardStep{}
+	if behind && c.unwanted[old] < replaceWithin {
+		spared := slices.IndexFunc(unwanted, c.spares)
+		if spared < 0 {
+			return stewardStep{}
+		}
+		old = unwanted[spared]
 	}
-	return stewardStep{changes: changesTo(node.Gone, unwanted[:1])}
+	return stewardStep{changes: changesTo(node.Gone, []uint64{old})}
+}
+
+// spares reports whether a voter lives, and the others can do without it.
+func (c *census) spares(id uint64) bool {
+	live := 0
+	for _, v := range c.voters {
+		if v != id && (v == c.self || c.progress[v].Active) {
+			live++
+		}
+	}
+	return c.progress[id].Active && live > (len(c.voters)-1)/2
 }
 
 func changesTo(role node.MemberRole, ids []uint64) []node.MemberChange {
