@@ -77,27 +77,26 @@ func parseSchema(text []byte) (*ovs.Schema, *incumbent.Error) {
 	return s, nil
 }
 
-// asked is the schema that a command asks for.
-func (c *command) asked(x *core.Exec) (*ovs.Schema, *incumbent.Error) {
-	s, err := parseSchema(c.schema)
-	if err != nil || x.ActiveSchema() < boundSchema {
-		return s, err
+// tooIndexed is why a database may not have a schema now, though one that has it keeps it.
+func tooIndexed(x *core.Exec, s *ovs.Schema) *incumbent.Error {
+	if x.ActiveSchema() < boundSchema {
+		return nil
 	}
 	for _, t := range s.Tables {
 		if len(t.Indexes) > MaxIndexes {
-			return nil, incumbent.Errorf(incumbent.TooLarge, "table %s has %d indexes: limit MaxIndexes is %d", t.Name, len(t.Indexes), MaxIndexes)
+			return incumbent.Errorf(incumbent.TooLarge, "table %s has %d indexes: limit MaxIndexes is %d", t.Name, len(t.Indexes), MaxIndexes)
 		}
 		for _, columns := range t.Indexes {
 			if len(columns) > MaxIndexColumns {
-				return nil, incumbent.Errorf(incumbent.TooLarge, "an index of table %s has %d columns: limit MaxIndexColumns is %d", t.Name, len(columns), MaxIndexColumns)
+				return incumbent.Errorf(incumbent.TooLarge, "an index of table %s has %d columns: limit MaxIndexColumns is %d", t.Name, len(columns), MaxIndexColumns)
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (t *tables) define(x *core.Exec, c *command) core.Result {
-	s, err := c.asked(x)
+	s, err := parseSchema(c.schema)
 	if err != nil {
 		return core.Result{Err: err}
 	}
@@ -108,7 +107,11 @@ func (t *tables) define(x *core.Exec, c *command) core.Result {
 		}
 		return core.Result{Record: d}
 	}
-	if err := t.full(); err != nil {
+	err = t.full()
+	if err == nil {
+		err = tooIndexed(x, s)
+	}
+	if err != nil {
 		return core.Result{Err: err}
 	}
 	d := newDatabase(c.namespace, x.Principal(), s, x.Index())

@@ -8,7 +8,7 @@ import (
 // convert puts a database with the rows of another, as far as its schema has them, in
 // the place of that.
 func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
-	s, err := c.asked(x)
+	s, err := parseSchema(c.schema)
 	if err != nil {
 		return core.Result{Err: err}
 	}
@@ -17,6 +17,9 @@ func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
 	}
 	if string(s.JSON) == string(d.Schema.JSON) {
 		return core.Result{Record: &Outcome{}}
+	}
+	if err := tooIndexed(x, s); err != nil {
+		return core.Result{Err: err}
 	}
 	empty := newDatabase(d.Namespace, d.Owner, s, x.Index())
 	p := play{work: begin(empty)}

@@ -116,7 +116,10 @@ type lack struct {
 }
 
 func (t *tables) begin(x *core.Exec, c *command) core.Result {
-	s, err := c.asked(x)
+	s, err := parseSchema(c.schema)
+	if err == nil {
+		err = tooIndexed(x, s)
+	}
 	if err != nil {
 		return core.Result{Err: err}
 	}
