@@ -84,11 +84,14 @@ func (w *Writes) unless(idle bool, call Call, cmd core.Command, try func() (core
 				done(core.Result{Err: errorOf(err)})
 				return
 			}
-			if r, idle := try(); idle && !w.Outlived(call.Judged) {
+			switch r, idle := try(); {
+			case !idle:
+				w.Engine.Execute(call, cmd, done)
+			case w.Outlived(call.Judged):
+				done(core.Result{Err: incumbent.Errorf(incumbent.Unavailable, "a policy has changed since the request was allowed: it is judged anew if it is repeated")})
+			default:
 				done(r)
-				return
 			}
-			w.Engine.Execute(call, cmd, done)
 		})
 	})
 }

@@ -96,7 +96,7 @@ func (a *attempt) run() {
 			if a.settle() {
 				a.r.later(then)
 			}
-		case !retried(err):
+		case !retried(err), a.r.door.writes.Outlived(a.r.who.judged): // it would be void each time
 			a.end(err)
 		case a.over.Load():
 		default:

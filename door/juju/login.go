@@ -124,7 +124,7 @@ func (g *greeting) login() (who *agent, outcome login) {
 		}
 		switch m.Op {
 		case ws.OpText:
-			if who, outcome = g.attempt(m.Payload); who != nil || outcome == loginMalformed {
+			if who, outcome = g.attempt(m.Payload); who != nil || outcome == loginMalformed || outcome == loginGone {
 				return who, outcome
 			}
 		case ws.OpClose:

@@ -244,8 +244,8 @@ func (s *stream) drop(id incumbent.SessionID) {
 
 // detach ends the binding; the session lives on until its ttl ends.
 func (d *Door) detach(s *stream, a *attached) {
+	d.owners.unset(*a, s) // first: from then on any counter will do
 	d.leases.Detach(a.id, a.counter)
-	d.owners.unset(*a, s)
 }
 
 // done answers a request that has nothing else to say.
