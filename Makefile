@@ -14,7 +14,7 @@
 
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
-BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-get-stale kv-create txn-1 txn-16 txn-guarded-1 txn-guarded-16 txn-large backup-large consul-watchers consul-682 consul-closed consul-idle ovn-ports ovn-idle ovn-resync
+BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-create txn-16 txn-guarded-16 txn-large backup-large consul-watchers consul-682 consul-closed consul-idle ovn-ports ovn-idle ovn-resync
 JUJU_SMOKE ?= local:1 local:3
 CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed hand-over consul-failover ovn-failover agents-2013 overload-recover consul-flood ovn-flood juju-claim-flood login-storm login-storm:juju login-storm:consul login-storm:ovsdb denied-storm denied-storm:ovsdb ovn-sizes
 SIM_SEEDS    ?= 20
