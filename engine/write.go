@@ -87,20 +87,13 @@ func (w *Writes) unless(idle bool, call Call, cmd core.Command, try func() (core
 			switch r, idle := try(); {
 			case !idle:
 				w.Engine.Execute(call, cmd, done)
-			case w.Outlived(call.Judged):
+			case policy.Outlived(w.View(), call.Judged):
 				done(core.Result{Err: incumbent.Errorf(incumbent.Unavailable, "a policy has changed since the request was allowed: it is judged anew if it is repeated")})
 			default:
 				done(r)
 			}
 		})
 	})
-}
-
-// Outlived reports whether policies have changed since a caller was judged by those of an
-// index (see [core.Meta]), on a view not older than any that was looked at before: what that
-// one shows is then for nobody who was let see it before.
-func (w *Writes) Outlived(judged incumbent.Index) bool {
-	return judged != 0 && policy.Of(w.View()).Changed() >= judged
 }
 
 func errorOf(err error) *incumbent.Error {

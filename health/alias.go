@@ -33,7 +33,7 @@ func Alias(v *core.View, k Key, d *Definition) Outcome {
 		}
 		return true
 	})
-	return Outcome{Status: statusOf(worst), Output: bounded(out, d.outputBytes())}
+	return Outcome{Status: statusOf(worst), Output: Bounded(out, d.outputBytes())}
 }
 
 func statusOf(s catalog.Status) Status {

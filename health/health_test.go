@@ -474,7 +474,7 @@ func TestBounded(t *testing.T) {
 		n    int
 		want string
 	}{{"abc", 2, "ab"}, {"aé", 2, "a"}, {"a\xffb", 10, "a\uFFFDb"}, {"é", 1, ""}} {
-		if got := bounded(c.text, c.n); got != c.want {
+		if got := Bounded(c.text, c.n); got != c.want {
 			t.Errorf("%q in %d bytes is %q, want %q", c.text, c.n, got, c.want)
 		}
 	}

@@ -63,9 +63,9 @@ func (s *streak) after(is Status, t Thresholds) (Status, bool) {
 	return Critical, false
 }
 
-// bounded is text of at most n bytes, cut between characters, without what is not
+// Bounded is text of at most n bytes, cut between characters, without what is not
 // UTF-8: outputs are shown as JSON.
-func bounded(text string, n int) string {
+func Bounded(text string, n int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= n {
 		return text

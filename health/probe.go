@@ -59,7 +59,7 @@ func (p *prober) run(ctx context.Context, d *Definition) Outcome {
 		o = p.h2ping(ctx, d)
 	case KindNone, KindAlias, numKinds: // an alias connects nowhere
 	}
-	o.Output = bounded(o.Output, d.outputBytes())
+	o.Output = Bounded(o.Output, d.outputBytes())
 	return o
 }
 

@@ -162,6 +162,13 @@ func JudgedBy(v *core.View) incumbent.Index {
 	return v.Index() + 1
 }
 
+// Outlived reports whether policies have changed in a view since a caller was judged by those
+// of an index, see JudgedBy: what an older view shows, too, is then for nobody who was let see
+// it before. Apply judges commands alike.
+func Outlived(v *core.View, judged incumbent.Index) bool {
+	return judged != 0 && Of(v).Changed() >= judged
+}
+
 // View implements [core.Tables].
 func (t *tables) View() core.FamilyView {
 	if t.view == nil {

@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/health"
 )
 
 // agentCheckRegister registers a check of the agent, or of a service of it.
@@ -95,11 +95,7 @@ func cutOutput(text string) string {
 	if len(text) <= catalog.MaxOutputBytes {
 		return text
 	}
-	n := catalog.MaxOutputBytes - len(outputMark)
-	for !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + outputMark
+	return health.Bounded(text, catalog.MaxOutputBytes-len(outputMark)) + outputMark
 }
 
 // updateCheck says of a check with a ttl how it is.

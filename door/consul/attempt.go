@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -96,7 +97,7 @@ func (a *attempt) run() {
 			if a.settle() {
 				a.r.later(then)
 			}
-		case !retried(err), a.r.door.writes.Outlived(a.r.who.judged): // it would be void each time
+		case !retried(err), policy.Outlived(a.r.door.view(), a.r.who.judged): // it would be void each time
 			a.end(err)
 		case a.over.Load():
 		default:

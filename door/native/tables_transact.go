@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -220,7 +221,7 @@ func (t *tableTxn) settle(ctx context.Context, judged incumbent.Index, r *core.R
 		return err
 	}
 	is, idle := t.idling()
-	if *r = is; !idle || t.d.writes.Outlived(judged) {
+	if *r = is; !idle || policy.Outlived(t.d.view(), judged) {
 		*r = core.Result{Err: incumbent.Errorf(incumbent.Conflict, "something would change now")}
 	}
 	return nil
