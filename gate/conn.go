@@ -92,15 +92,15 @@ func (c *Conn) prove(operator bool) bool {
 		return true
 	}
 	g := c.gate
-	parked := g.cfg.Parked()
+	most, why := g.most()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.stage == proven || c.stage == gone {
 		return true // who is gone finds out
 	}
 	if c.over && !operator {
-		if g.lenUnproven()+g.proven-g.over+parked >= g.Max() {
-			g.count(Full, c.source.address)
+		if g.has() >= most {
+			g.count(why, c.source.address)
 			return false
 		}
 		c.over = false

@@ -24,7 +24,8 @@
 //
 // A proven connection never makes room for another. When all of [Config.Max] are
 // proven, who comes is closed, but for [Config.Reserved] places beyond it, for
-// operators.
+// operators. So it is while the process is short of file descriptors ([Config.Few]), whoever
+// has them: without one the log cannot begin its next file.
 //
 // Behind a proxy that passes connections on, all come from one address. Such a
 // proxy says in front of each connection where it comes from (PROXY protocol,
@@ -87,6 +88,9 @@ type Config struct {
 	Pace      *Pace          // of all listeners of the member; nil: nobody waits for what others failed to prove
 	// Parked is how many proven connections have left and are still open; nil: none.
 	Parked func() int
+	// Few reports whether the process is short of file descriptors; nil: never. It is asked for
+	// each connection that is accepted.
+	Few    func() bool
 	Logger *slog.Logger // nil: none
 
 	after    func(time.Duration, func()) // time.AfterFunc, or a test's
@@ -150,6 +154,9 @@ func New(inner net.Listener, cfg Config) *Gate {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Few == nil {
+		cfg.Few = func() bool { return false }
 	}
 	if cfg.after == nil {
 		cfg.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
@@ -261,16 +268,27 @@ func (g *Gate) meet(nc net.Conn) {
 	c := &Conn{Conn: nc, gate: g}
 	from := addressOf(nc.RemoteAddr())
 	c.proxied = within(g.cfg.Proxies, from)
-	parked := g.cfg.Parked()
-	if !g.admit(c, from, parked) {
+	most, why := g.most()
+	if !g.admit(c, from, most, why) {
 		nc.Close() // with a farewell: whoever has just dialed may not have noticed that it is through
 	}
 }
 
-func (g *Gate) admit(c *Conn, from netip.Addr, parked int) bool {
+// most is how many there may be that are not parked, and for want of what no more.
+func (g *Gate) most() (int, Reason) {
+	if g.cfg.Few() {
+		return 0, NoDescriptors
+	}
+	return g.Max() - g.cfg.Parked(), Full
+}
+
+// has is how many there are that are not parked, without those in reserved places.
+func (g *Gate) has() int { return g.lenUnproven() + g.proven - g.over }
+
+func (g *Gate) admit(c *Conn, from netip.Addr, most int, why Reason) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if g.err != nil || !g.room(c, from, parked) {
+	if g.err != nil || !g.room(c, from, most, why) {
 		return false
 	}
 	g.enter(c, from)
@@ -292,8 +310,8 @@ func (g *Gate) unlock() {
 
 // room finds a place for whoever comes from an address, at somebody else's cost if
 // need be.
-func (g *Gate) room(c *Conn, from netip.Addr, parked int) bool {
-	if g.lenUnproven()+g.proven-g.over+parked < g.Max() {
+func (g *Gate) room(c *Conn, from netip.Addr, most int, why Reason) bool {
+	if g.has() < most {
 		return true
 	}
 	if v := g.victim(from); v != nil {
@@ -308,7 +326,7 @@ func (g *Gate) room(c *Conn, from netip.Addr, parked int) bool {
 		c.over = true
 		return true
 	}
-	g.count(Full, from)
+	g.count(why, from)
 	return false
 }
 

@@ -95,6 +95,46 @@ func TestG47_TheOldestStrangerMakesRoom(t *testing.T) {
 	})
 }
 
+// With the last descriptors it is as with the last places: who is proven keeps its own, who
+// comes has that of somebody who is not, or is closed; operators come in.
+func TestG47_TheLastDescriptorsAreNotForClients(t *testing.T) {
+	play(t, func(t *testing.T) {
+		few := false
+		r := newRig(t, Config{Max: 100, Reserved: 1, FirstByte: time.Hour, Few: func() bool { return few }})
+		agent := r.speak("192.0.2.1")
+		Prove(r.mustLetIn(), false)
+		shy := r.dial("192.0.2.2")
+		wait(youngest)
+		few = true
+		second := r.speak("192.0.2.3")
+		Prove(r.mustLetIn(), false)
+		if open(shy) || !open(second) || !open(agent) {
+			t.Errorf("silent one open: %v, who came open: %v, agent open: %v", open(shy), open(second), open(agent))
+		}
+		agents := r.speak("127.0.0.1") // the place for an operator
+		if c := r.mustLetIn(); Prove(c, false) {
+			t.Error("who is no operator keeps the reserved place")
+		} else {
+			c.Close()
+		}
+		operator := r.speak("127.0.0.1")
+		if !Prove(r.mustLetIn(), true) {
+			t.Error("an operator has no place")
+		}
+		late := r.speak("192.0.2.3")
+		if open(agents) || !open(operator) || open(late) {
+			t.Errorf("agent in the reserved place open: %v, operator open: %v, one too many open: %v", open(agents), open(operator), open(late))
+		}
+		if got := r.gate.Stats(); got.Closed[NoDescriptors] != 2 || got.Closed[MadeRoom] != 1 || r.gate.Refused() != 2 {
+			t.Errorf("%+v", got)
+		}
+		few = false
+		if !open(r.dial("192.0.2.3")) {
+			t.Error("who comes when there are descriptors again is closed")
+		}
+	})
+}
+
 // Who makes room is of the address that has the most, whoever is older.
 func TestG47_TheAddressWithTheMostMakesRoom(t *testing.T) {
 	play(t, func(t *testing.T) {

@@ -17,10 +17,27 @@ import (
 // operators: who finds out why there is no room for agents is one.
 const reservedConnections = 16
 
+// SpareDescriptors is how many file descriptors clients do not get: they are for the log,
+// snapshots, other members and checks. Of fewer than four times as many it is a quarter.
+const SpareDescriptors = 256
+
+// fewDescriptors reports whether clients have all the file descriptors that are for them.
+func (s *Server) fewDescriptors() bool {
+	n := uint64(s.park.Stats().Parked) //nolint:gosec // it is not negative
+	for _, g := range s.gates() {
+		n += uint64(g.Open()) //nolint:gosec // it is not negative
+	}
+	return n >= s.descriptors
+}
+
+// descriptorsForClients is how many connections a process may have that may have so many
+// file descriptors.
+func descriptorsForClients(all uint64) uint64 { return all - min(SpareDescriptors, all/4) }
+
 // gateOf guards a listener for clients; parked counts the connections that are parked.
 func (s *Server) gateOf(ln net.Listener, name string, reserved int, parked func() int) *gate.Gate {
 	cfg := gate.Config{
-		Name: name, Max: s.cfg.MaxConnections, Reserved: reserved, Proxies: s.cfg.Proxies, Parked: parked, Pace: s.pace, Logger: s.log,
+		Name: name, Max: s.cfg.MaxConnections, Reserved: reserved, Proxies: s.cfg.Proxies, Parked: parked, Few: s.fewDescriptors, Pace: s.pace, Logger: s.log,
 	}
 	if name == dnsListener { // where nobody proves anything
 		cfg.Pace = nil

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/node"
 	"github.com/incumbent-dev/incumbent/watch"
@@ -155,6 +156,13 @@ func (s *Server) warnings(st node.Status, loop lease.Stats) []string {
 		if refused := s.juju.door.Stats().Full + s.juju.refused(); refused > 0 {
 			out = append(out, fmt.Sprintf("%d connections of Juju's agents were refused: raise --max-connections or add members", refused))
 		}
+	}
+	refused := uint64(0)
+	for _, g := range s.gates() {
+		refused += g.Stats().Closed[gate.NoDescriptors]
+	}
+	if refused > 0 && s.fewDescriptors() {
+		out = append(out, fmt.Sprintf("%d connections were refused, for few file descriptors are left: raise LimitNOFILE or add members", refused))
 	}
 	if n := s.rates.dropsPerSecond(); n >= 1 {
 		out = append(out, fmt.Sprintf("%.0f messages a second to other members are dropped: the network or a member is too slow", n))

@@ -95,6 +95,7 @@ type Server struct {
 	overflows    atomic.Int64 // messages to other members that found a full queue
 	backups      *schedule
 	sending      atomic.Int64 // backups that are being sent
+	descriptors  uint64       // of files, for connections of clients
 	draining     atomic.Bool
 	lastSnapshot atomic.Pointer[node.SnapshotDone]
 	obeys        *settings.Values   // what this member acts by; the apply goroutine's
@@ -183,7 +184,7 @@ func OpenContext(ctx context.Context, cfg Config) (_ *Server, err error) {
 func newServer(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, begun: time.Now(), events: newTimeline(time.Now), metrics: newMetrics(),
-		ended: make(chan struct{}), arrivals: newArrivals(), pace: gate.NewPace(), horizon: auth.NewHorizon(), rechecking: make(chan struct{}, 1), tending: make(chan struct{}, 1),
+		ended: make(chan struct{}), arrivals: newArrivals(), pace: gate.NewPace(), descriptors: descriptorsForClients(descriptorLimit()), horizon: auth.NewHorizon(), rechecking: make(chan struct{}, 1), tending: make(chan struct{}, 1),
 	}
 	s.log = s.monitors.logger(cfg.Logger)
 	s.limits.Store(limitsOf(cfg))

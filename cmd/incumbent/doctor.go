@@ -28,7 +28,6 @@ const (
 	bytesOfTLS         = 12 << 10 // more, for a connection with TLS
 	bytesPerLease      = 1 << 10  // with its history and its session
 	bytesOfServer      = 64 << 20 // idle
-	spareDescriptors   = 256      // log, listeners, snapshots
 )
 
 // finding is the answer to one check.
@@ -103,14 +102,14 @@ func checkDescriptors(fleet int) finding {
 
 // judgeDescriptors goes by the hard limit: Go raises the soft one to it.
 func judgeDescriptors(fleet, soft, hard uint64) finding {
-	need := fleet + spareDescriptors
+	need := fleet + server.SpareDescriptors
 	detail := fmt.Sprintf("%d allowed (hard limit %d), %d needed for %d connections", soft, hard, need, fleet)
 	if hard >= need {
 		return finding{"descriptors", "ok", detail, ""}
 	}
 	fix := fmt.Sprintf("LimitNOFILE=%d in the unit", need)
-	if hard > spareDescriptors {
-		fix += fmt.Sprintf(", or spread the fleet over %.0f members", math.Ceil(float64(fleet)/float64(hard-spareDescriptors)))
+	if hard > server.SpareDescriptors {
+		fix += fmt.Sprintf(", or spread the fleet over %.0f members", math.Ceil(float64(fleet)/float64(hard-server.SpareDescriptors)))
 	}
 	return finding{"descriptors", "problem", detail, fix}
 }

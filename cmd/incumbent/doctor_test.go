@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/incumbent-dev/incumbent/server"
 )
 
 func TestJudgeDescriptors(t *testing.T) {
@@ -15,7 +17,7 @@ func TestJudgeDescriptors(t *testing.T) {
 	}{
 		{1000, 1256, "ok", ""},
 		{1000, 1255, "problem", "LimitNOFILE=1256 in the unit, or spread the fleet over 2 members"},
-		{1000, spareDescriptors, "problem", "LimitNOFILE=1256 in the unit"},
+		{1000, server.SpareDescriptors, "problem", "LimitNOFILE=1256 in the unit"},
 		{1000, 10, "problem", "LimitNOFILE=1256 in the unit"},
 		{50_000, 20_000, "problem", "LimitNOFILE=50256 in the unit, or spread the fleet over 3 members"},
 	} {
