@@ -91,11 +91,27 @@ func (a *appender) perform(ctx context.Context, tasks []appendTask) error {
 // settle makes everything before durable, then runs f.
 func (a *appender) settle(f func() error) error {
 	if a.dirty {
-		if err := a.sync(0, 0); err != nil {
+		a.flushBegins()
+		err := a.sync(0, 0)
+		a.flushEnds()
+		if err != nil {
 			return err
 		}
 	}
 	return f()
+}
+
+// mark has the log name a snapshot, and give up what it covers.
+func (a *appender) mark(ctx context.Context, mark wal.SnapshotMark) error {
+	a.flushBegins()
+	defer a.flushEnds()
+	if err := a.untilSpace(ctx, "mark snapshot", func() error { return a.log.markSnapshot(mark) }); err != nil {
+		return err
+	}
+	if err := a.log.release(mark.Index); err != nil {
+		return fatal("release the log", err)
+	}
+	return nil
 }
 
 // write makes a group of appends durable, as far as they ask for it.

@@ -200,6 +200,81 @@ func TestG32_HungDiskShowsAndCausesNoElection(t *testing.T) {
 	})
 }
 
+// A disk that hangs while the log is told of a snapshot hangs for all writes, and shows.
+func TestG32_ADiskThatHangsAtTheMarkShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		var armed, marking atomic.Bool
+		r := s.start(t, func(c *Config) {
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				switch {
+				case call.Op == vfs.OpSyncDir && strings.HasSuffix(call.Name, "snap") && armed.Load():
+					marking.Store(true)
+				case call.Op == vfs.OpSync && strings.HasSuffix(call.Name, segmentName) && marking.Swap(false):
+					time.Sleep(3 * time.Second)
+				}
+				return vfs.Fault{}
+			})
+		})
+		armed.Store(true)
+		go func() { _, _ = r.Snapshot(context.Background()) }()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if st := r.Status(); !st.FlushStalled || st.FlushOut < time.Second {
+			t.Errorf("status while the disk hangs: %+v", st)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if st := r.Status(); st.FlushStalled || st.Snapshot == 0 {
+			t.Errorf("status afterwards: %+v", st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Without space for the mark of a snapshot the log waits for some, as for anything else.
+func TestG31_NoSpaceForTheMarkOfASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		var armed, marking, full atomic.Bool
+		full.Store(true)
+		r := s.start(t, func(c *Config) {
+			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+				switch {
+				case call.Op == vfs.OpSyncDir && strings.HasSuffix(call.Name, "snap") && armed.Load():
+					marking.Store(true)
+				case call.Op == vfs.OpWrite && strings.HasSuffix(call.Name, segmentName) && marking.Load() && full.Load():
+					return vfs.Fault{Err: syscall.ENOSPC}
+				}
+				return vfs.Fault{}
+			})
+		})
+		armed.Store(true)
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Snapshot(context.Background())
+			done <- err
+		}()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if st := r.Status(); st.Paused == "" || len(done) != 0 {
+			t.Errorf("status without space: %+v", st)
+		}
+		full.Store(false)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if st := r.Status(); st.Paused != "" || st.FlushStalled || st.Snapshot == 0 {
+			t.Errorf("status afterwards: %+v", st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestSnapshotWithoutSpace gives a snapshot no space: it is given up and tried
 // again later, and the node goes on.
 func TestSnapshotWithoutSpace(t *testing.T) {

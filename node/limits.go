@@ -82,5 +82,6 @@ const (
 	DefaultDiskReserve     = 256 << 20 // free bytes under which growth is refused
 	minSnapshotShare       = 4         // of Config.SnapshotBytes: where states are small, so much of it makes a snapshot due
 	MaxTailBytes           = 16 << 20  // of these entries, with entryMemory each
+	MaxNeededBytes         = 128 << 20 // of those that are kept for members that come back
 	snapshotSyncBytes      = 4 << 20   // written between two syncs, so that no sync holds the disk for long
 )

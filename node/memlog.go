@@ -81,8 +81,8 @@ func (l *memoryLog) account(e *pb.Entry, sign int64) {
 }
 
 // snapshotTaken records a durable snapshot and gives up all but a tail of the
-// entries it covers.
-func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
+// entries it covers, and those from an index on that others need.
+func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail, needed uint64) {
 	if meta.Index <= l.snap.Index {
 		return
 	}
@@ -95,7 +95,7 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 	for _, e := range l.entries[meta.Index+1-l.first:] {
 		l.since += entryCost(e)
 	}
-	cut := l.tailBegins(int(meta.Index+1-l.first), tail)
+	cut := l.tailBegins(int(meta.Index+1-l.first), tail, needed)
 	if cut == 0 {
 		return
 	}
@@ -109,11 +109,14 @@ func (l *memoryLog) snapshotTaken(meta SnapshotMeta, tail uint64) {
 }
 
 // tailBegins says which of so many entries is the first to be kept: so many are, of
-// no more than MaxTailBytes.
-func (l *memoryLog) tailBegins(covered int, tail uint64) int {
+// no more than MaxTailBytes, and those that others need, of no more than MaxNeededBytes.
+func (l *memoryLog) tailBegins(covered int, tail, needed uint64) int {
 	bytes := int64(0)
 	for i := covered - 1; i >= 0; i-- {
 		bytes += entryCost(l.entries[i])
+		if l.entries[i].GetIndex() >= needed && bytes <= MaxNeededBytes {
+			continue
+		}
 		if uint64(covered-i) > tail || bytes > MaxTailBytes {
 			return i + 1
 		}

@@ -34,7 +34,7 @@ func TestG39_TailIsBoundedInBytes(t *testing.T) {
 			entries[99].Data = make([]byte, c.size)
 		}
 		l.append(entries)
-		l.snapshotTaken(SnapshotMeta{Index: 100, Term: 1}, c.tail)
+		l.snapshotTaken(SnapshotMeta{Index: 100, Term: 1}, c.tail, 101)
 		if got := len(l.entries) - 2; got != c.want {
 			t.Errorf("entries of %d bytes, at most %d: %d are kept, want %d", c.size, c.tail, got, c.want)
 		}

@@ -191,7 +191,7 @@ func (m *model) compact(on uint64) {
 	r := m.members[on]
 	if st := r.Status(); st.Applied > st.Snapshot && st.Applied <= st.Durable {
 		meta := r.MetaAt(st.Applied)
-		r.log.snapshotTaken(meta, 1<<20)
+		r.log.snapshotTaken(meta, 1<<20, meta.Index+1)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -273,8 +274,25 @@ func (r *Replica) send(m *pb.Message) {
 }
 
 // SnapshotTaken records that a snapshot is durable and marked in the log: the
-// entries it covers may leave memory.
-func (r *Replica) SnapshotTaken(meta SnapshotMeta) { r.log.snapshotTaken(meta, r.cfg.TailEntries) }
+// entries it covers may leave memory, but for those that others are about to need.
+func (r *Replica) SnapshotTaken(meta SnapshotMeta) {
+	r.log.snapshotTaken(meta, r.cfg.TailEntries, r.needed(meta.Index+1))
+}
+
+// needed is the first entry, no later than given, that a member lacks which answers this
+// leader, or will lack once it has the snapshot that is being sent to it. Without these it would
+// need the next snapshot when it has this one: under load, for ever.
+func (r *Replica) needed(first uint64) uint64 {
+	if r.role.State != Leader {
+		return first
+	}
+	r.raw.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id != r.cfg.ID && r.active(id) {
+			first = min(first, max(pr.Match, pr.PendingSnapshot)+1)
+		}
+	})
+	return first
+}
 
 // MetaAt describes a snapshot of the state after index, which must be the
 // applied index: only then the members are known to be those of that index.

@@ -80,6 +80,7 @@ func TestPowerFailsWhileReceiving(t *testing.T) {
 					t.Fatal("the member never catches up")
 				}
 				g.kill(down)
+				time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
 				for i := range 6 {
 					g.write(fmt.Sprintf("b%d-%d", k, i), 1, 1)
 				}

@@ -213,6 +213,7 @@ func drive(t *testing.T) []string {
 	}
 	delete(d.members, down)
 	d.disks[down] = d.disks[down].Clone() // what a new process finds
+	d.ticks(100)                          // for who was there a moment ago the log is kept
 	d.write("b", 100, 20_000)
 	d.open(down, nil)
 	for i := range 30 {

@@ -216,11 +216,8 @@ func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked cha
 			close(marked)
 			return nil
 		}
-		if err := n.appender.log.markSnapshot(mark); err != nil {
-			return fatal("mark snapshot", err)
-		}
-		if err := n.appender.log.release(meta.Index); err != nil {
-			return fatal("release the log", err)
+		if err := n.appender.mark(n.run, mark); err != nil {
+			return err
 		}
 		n.inbox.call(func() {
 			n.snapshotMarked(meta, mark)

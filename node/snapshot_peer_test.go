@@ -29,6 +29,7 @@ func TestMemberComesBackBySnapshot(t *testing.T) {
 			g.write("a", 100, 1)
 			down := g.follower()
 			g.kill(down)
+			time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
 			g.write("b", 5000, 20)
 			if st := g.leader().Status(); st.First < 50 {
 				t.Fatalf("the log still begins at %d", st.First)
@@ -74,6 +75,7 @@ func big(t *testing.T) (g *trio, down uint64, slow func(*Config)) {
 	g.write("a", 10, 1)
 	down = g.follower()
 	g.kill(down)
+	time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
 	g.write("b", 100, bigRate/10)
 	g.compact()
 	return g, down, slow
@@ -151,6 +153,39 @@ func TestSnapshotTransferIsThrottled(t *testing.T) {
 		want := time.Duration(float64(bytes) / bigRate * float64(time.Second))
 		if took := last.at.Sub(first.at); took < want*9/10 || took > want*12/10 {
 			t.Errorf("%d bytes at %d a second took %v, want %v", bytes, bigRate, took, want)
+		}
+		g.settled()
+		g.stopAll()
+	})
+}
+
+// Under load that never ends a snapshot is old when it has been sent: what follows on it is
+// kept for who receives it, however many newer ones were taken meanwhile.
+func TestComesBackUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, down, slow := big(t)
+		g.start(down, slow)
+		g.until("first pieces", func() bool { n, _, _ := g.sentBytes(); return n > bigRate })
+		newer := g.leader().Status().Snapshot
+		g.filter(func(m *Message) bool { return m.To != down || m.Chunk == nil }) // longer than a newer one takes
+		g.write("load", 5000, 20)
+		if _, err := g.leader().Snapshot(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		g.filter(nil)
+		if st := g.leader().Status(); st.Snapshot <= newer {
+			t.Fatalf("no snapshot was taken: %+v", st)
+		}
+		g.agree()
+		if sent, _ := g.events(); len(sent) != 1 || sent[0].Err != nil {
+			t.Errorf("transfers: %+v, want one that worked", sent)
+		}
+		g.write("more", 100, 20)
+		if _, err := g.leader().Snapshot(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if st := g.leader().Status(); st.First+20 < st.Snapshot {
+			t.Errorf("entries from %d on are kept behind a snapshot at %d for who has them", st.First, st.Snapshot)
 		}
 		g.settled()
 		g.stopAll()

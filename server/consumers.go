@@ -39,7 +39,7 @@ func (s *Server) consumers() []consumer {
 	}
 	out := []consumer{
 		{"watch history", s.cfg.HistoryBytes, "--history-bytes", func() int64 { return s.engine.Hub().Stats().HistoryBytes }},
-		{"log in memory", s.cfg.SnapshotBytes + node.MaxTailBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
+		{"log in memory", s.cfg.SnapshotBytes + node.MaxNeededBytes, "--snapshot-bytes", func() int64 { return s.node.Status().EntryBytes }},
 		{"proposals waiting, bytes", node.MaxInboxBytes, "", func() int64 { return int64(s.node.Status().WaitingBytes) }},
 		{"large commands waiting", parts.MaxBytes, "", s.engine.LargeBytes},
 		part("unread and unsent of connections", park.DefaultMaxHeldBytes, func() int64 { return s.park.Stats().HeldBytes }),

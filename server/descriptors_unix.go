@@ -14,5 +14,5 @@ func descriptorLimit() uint64 {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
 		return math.MaxUint64
 	}
-	return uint64(l.Cur)
+	return uint64(l.Cur) //nolint:unconvert // it is an int64 elsewhere
 }

@@ -15,6 +15,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/node"
 )
 
 // Three members that are closed, with sessions and watches on them, leave no
@@ -99,6 +100,10 @@ func TestG29_ASnapshotArrivesAtARunningServer(t *testing.T) {
 	<-watching
 
 	behind.transport.Mute(true)
+	until(t, "it is away: for who answers the log is kept", func() bool {
+		peers := leader.node.Status().Peers
+		return slices.ContainsFunc(peers, func(p node.PeerStatus) bool { return p.ID == behind.cluster.ID() && !p.Active })
+	})
 	at := clientOf(t, leader)
 	for i := range 20 {
 		if _, err := claim(t, at, fmt.Sprint("meanwhile-", i), "h"); err != nil {

@@ -1,9 +1,13 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"syscall"
+	"time"
 )
 
 // OS is the filesystem of the operating system. The zero value is ready.
@@ -28,11 +32,27 @@ func (OS) Open(name string) (File, error) { return openOS(name, os.O_RDONLY) }
 func (OS) OpenWrite(name string) (File, error) { return openOS(name, os.O_RDWR) }
 
 func openOS(name string, flag int) (File, error) {
-	f, err := os.OpenFile(name, flag, fileMode)
+	f, err := open(name, flag)
 	if err != nil {
 		return nil, err
 	}
 	return &osFile{File: f}, nil
+}
+
+// While no file descriptor is free, opening waits for one: clients leave, and the machine's
+// other processes end. Whoever has to open a file to go on could only stop.
+const (
+	descriptorPatience = 30 * time.Second
+	descriptorRetry    = 50 * time.Millisecond
+)
+
+func open(name string, flag int) (*os.File, error) {
+	for began := time.Now(); ; time.Sleep(descriptorRetry) {
+		f, err := os.OpenFile(name, flag, fileMode)
+		if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || time.Since(began) > descriptorPatience {
+			return f, err
+		}
+	}
 }
 
 // Rename implements [FS].
@@ -46,20 +66,19 @@ func (OS) Mkdir(name string) error { return os.Mkdir(name, dirMode) }
 
 // List implements [FS].
 func (OS) List(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // sorted by name
+	d, err := open(dir, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names, nil
+	defer func() { _ = d.Close() }() // only read from
+	names, err := d.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
 }
 
 // SyncDir implements [FS].
 func (OS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := open(dir, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -81,7 +100,7 @@ func (OS) Free(dir string) (int64, error) { return freeBytes(dir) }
 
 // Lock implements [FS].
 func (OS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	f, err := open(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

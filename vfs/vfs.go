@@ -96,13 +96,17 @@ func lockTaken(name, by string) error {
 }
 
 // MkdirAll makes a folder and those above it, and syncs the folder above every
-// one that it made, so that the path is durable when it returns.
+// one that it made, so that the path is durable when it returns. That above the folder
+// itself is synced if it was there as well: who made it may have ended before it could.
 func MkdirAll(fsys FS, dir string) error {
 	dir = filepath.Clean(dir)
-	if _, err := fsys.List(dir); err == nil {
-		return nil
-	}
 	up := filepath.Dir(dir)
+	if _, err := fsys.List(dir); err == nil {
+		if err := fsys.SyncDir(up); !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		return nil // of somebody else's folder, which is no part of what is kept here
+	}
 	if up != dir {
 		if err := MkdirAll(fsys, up); err != nil {
 			return err

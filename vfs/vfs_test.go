@@ -348,3 +348,17 @@ func TestInject(t *testing.T) {
 		t.Fatalf("asked about %d calls only", len(calls))
 	}
 }
+
+// A folder that was there is durable as well once MkdirAll returns: who made it may not have
+// come to that.
+func TestMkdirAllSyncsWhatWasThere(t *testing.T) {
+	m := vfs.NewMem()
+	must(t, vfs.MkdirAll(m, "/data"))
+	must(t, m.Mkdir("/data/log"))
+	must(t, vfs.MkdirAll(m, "/data/log"))
+	for seed := range uint64(20) {
+		if _, err := m.CrashClone(rand.New(rand.NewPCG(seed, 1))).List("/data/log"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -291,6 +291,55 @@ func TestShortWriteGoesOn(t *testing.T) {
 	wantKind(t, l.Append(Batch{Entries: entries(3, 1, 1, 1)}), incumbent.Internal)
 }
 
+// TestG31_TheNameOfTheLastFileIsDurable: a process that ended between giving a file of the log
+// its name and syncing the folder leaves a name that a loss of power would take, and with it
+// what the next process has acknowledged.
+func TestG31_TheNameOfTheLastFileIsDurable(t *testing.T) {
+	f := newFaulty()
+	l, _ := open(t, f.fs())
+	f.fault = on(vfs.OpSyncDir, vfs.Fault{Err: syscall.EIO})
+	next := uint64(1)
+	for err := error(nil); err == nil; next++ {
+		if next > 10_000 {
+			t.Fatal("no second file is begun")
+		}
+		if err = l.Append(Batch{Entries: entries(next, 1, 500, 1), HardState: HardState{1, 1, next}}); err == nil {
+			err = l.Sync()
+		}
+	}
+	next--
+	_ = l.Close()
+	f.fault = none
+	l, rec := open(t, f.fs())
+	if got := uint64(len(rec.Groups[0].Entries)); got < next-1 {
+		t.Fatalf("%d entries are left of %d", got, next-1)
+	}
+	next = uint64(len(rec.Groups[0].Entries)) + 1
+	appendSync(t, l, Batch{Entries: entries(next, 1, 50, 1), HardState: HardState{1, 1, next}})
+	for seed := range uint64(20) {
+		_, rec := open(t, f.mem.CrashClone(rand.New(rand.NewPCG(seed, 1))))
+		if n := uint64(len(rec.Groups[0].Entries)); n != next {
+			t.Fatalf("%d entries are left of %d that were acknowledged", n, next)
+		}
+	}
+}
+
+// TestASpareThatCannotBeReadStopsNobody: nothing of the log is in it.
+func TestASpareThatCannotBeReadStopsNobody(t *testing.T) {
+	f := newFaulty()
+	l, _ := open(t, f.fs())
+	must(t, l.Prepare())
+	must(t, l.Close())
+	f.fault = func(c vfs.Call) vfs.Fault {
+		if c.Op == vfs.OpRead && strings.Contains(c.Name, sparePrefix) {
+			return vfs.Fault{Err: syscall.EIO}
+		}
+		return vfs.Fault{}
+	}
+	l, _ = open(t, f.fs())
+	appendSync(t, l, Batch{Entries: entries(1, 3, 50, 1), HardState: HardState{1, 1, 1}})
+}
+
 // TestEveryCallFails runs one history over and over, each time with another of
 // its calls to the filesystem failing. Whatever fails, what was acknowledged
 // is there after a crash; and when it was lack of space, the history can be

@@ -182,7 +182,9 @@ func (l *Log) resume(sc *scanner) (Recovered, error) {
 // mend makes the disk agree with what was read: zeros where a frame was cut,
 // and every frame that nothing proves to be synced written once more. That is
 // not idle: after a crash of the process alone, or a failed sync, a frame may
-// exist only in the system's cache, which may think it clean.
+// exist only in the system's cache, which may think it clean. So may the name of
+// the segment: a process that ends between renaming a spare and syncing the folder
+// leaves it so, and what is written from now on would go with it.
 func (l *Log) mend(sc *scanner) error {
 	f, err := l.fs.OpenWrite(l.path(l.cur().name))
 	if err != nil {
@@ -197,6 +199,9 @@ func (l *Log) mend(sc *scanner) error {
 		if err := writeZeros(f, l.cur().offset(sc.next), l.cur().offset(sc.dirty)); err != nil {
 			return diskError("clearing "+l.cur().name, err)
 		}
+	}
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return fatal("syncing "+l.dir, err)
 	}
 	return l.Sync()
 }

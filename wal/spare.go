@@ -132,6 +132,9 @@ func (p *pool) reuse() (string, vfs.File, error) {
 	}
 	f, err := p.fs.OpenWrite(join(p.dir, name))
 	if err != nil {
+		p.mu.Lock()
+		p.old = append(p.old, name)
+		p.mu.Unlock()
 		return "", nil, diskError("opening "+name, err)
 	}
 	return name, f, nil
@@ -187,17 +190,15 @@ func (p *pool) retire(seg *segment) error {
 }
 
 // adopt takes over what an earlier run left: spares of the right length that
-// are all zero stay, everything else goes.
+// are all zero stay, everything else goes, also what cannot be read: nothing of the
+// log is in it.
 func (p *pool) adopt(names []string) error {
 	for _, name := range names {
 		if !strings.HasPrefix(name, sparePrefix) && !strings.HasPrefix(name, oldPrefix) {
 			continue
 		}
 		good, err := p.usable(name)
-		if err != nil {
-			return fatal("reading "+name, err)
-		}
-		if good && p.count() < spares {
+		if err == nil && good && p.count() < spares {
 			p.add(name)
 			p.skip(name)
 			continue
