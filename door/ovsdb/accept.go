@@ -82,6 +82,7 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 		d.turnAway(c)
 		return
 	}
+	who.socket = c.LocalAddr().Network() == "unix"
 	if !who.unproven { // a whole fleet that brings no certificates goes by one name
 		who.counted, err = d.cfg.Tally.Take(settings.OpenConnections, who.principal, doorName)
 	}

@@ -19,6 +19,7 @@ type caller struct {
 	remote    *Remote
 	principal auth.Principal
 	address   string
+	socket    bool   // it is connected by a socket of this machine
 	name      string // that its certificate was made out for; "": it has shown none
 	// Of a certificate of the door's own authority: the authorities that there were, and
 	// when it ends, in milliseconds since 1970.

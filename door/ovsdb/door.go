@@ -36,7 +36,7 @@ type Guard interface {
 type Standing struct {
 	Cluster   [16]byte
 	Member    [16]byte // the same for as long as the member lives
-	Connected bool     // it is in touch with a leader, or is one
+	Connected bool     // it knows a leader, or is one
 	Leads     bool
 }
 
@@ -234,7 +234,7 @@ func (d *Door) keepTime() {
 			if at%uint64(beatEvery/tickEvery) == 0 {
 				d.keeper.beat()
 			}
-			d.feeds.tick(at)
+			d.feeds.tick()
 			d.rows.tick(at)
 		case <-d.closing:
 			d.rows.closeAll()
@@ -254,8 +254,11 @@ var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
 func (d *Door) probe(at uint64) {
 	general := d.limits.Load().Probe
 	for _, c := range d.conns.All() {
-		every := or(c.who.remote.get().Probe, general)
-		if every < 0 {
+		every := c.who.remote.get().Probe
+		if every == 0 && !c.who.socket { // who is on this machine ends visibly, and may be busy for long
+			every = general
+		}
+		if every <= 0 {
 			continue
 		}
 		if c.owed.Load() > 0 || c.rests.Load() > 0 {

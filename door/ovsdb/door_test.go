@@ -81,6 +81,19 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// Who is connected by a socket of the machine is not asked for an echo, however busy it is,
+// unless the row that it is listened by says so.
+func TestSocketsAreNotProbed(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.Probe = time.Second })
+	c := m.dialAt("unix", m.path)
+	c.call("echo", `[1]`)
+	m.tick(10)
+	want(t, "an echo", c.call("echo", `[2]`), `[2]`)
+	m.door.conns.All()[0].who.remote.Set(Options{Probe: time.Second})
+	m.tick(2)
+	want(t, "the probe", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+}
+
 // A connection that is cut off for its silence counts once, however long it takes to close.
 func TestSilentConnectionCountsOnce(t *testing.T) {
 	m := startMember(t, func(c *Config) { c.Probe = time.Second })
@@ -147,8 +160,10 @@ func TestWhoWaitsForAMonitorIsNotSilent(t *testing.T) {
 
 // Nor is who still takes what it has asked for; who takes nothing of it is.
 func TestWhoReadsSlowlyIsNotSilent(t *testing.T) {
-	m := startMember(t, func(c *Config) { c.Probe = 2 * time.Second })
+	m := startMember(t, nil)
 	c := m.dialAt("unix", m.path)
+	c.call("echo", `[]`)
+	m.door.conns.All()[0].who.remote.Set(Options{Probe: 2 * time.Second})
 	text := strings.Repeat("x", 8<<20)
 	c.write(`{"method":"echo","params":["` + text + `"],"id":7}`)
 	first := make([]byte, 1)

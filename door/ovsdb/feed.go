@@ -38,6 +38,7 @@ type feed struct {
 	touched map[int]incumbent.Index // when tables were last changed since it is followed
 	remade  incumbent.Index         // when all of them were: the database got another schema
 	looking bool                    // a pull is to come by the clock
+	gaps    int                     // how often changes were lost
 }
 
 // job is what is to be done once all has been handed on up to an index.
@@ -83,8 +84,8 @@ func (f *feeds) all() []*feed {
 }
 
 // tick has done what is done again and again.
-func (f *feeds) tick(at uint64) {
-	f.server.tick(at)
+func (f *feeds) tick() {
+	f.server.tick()
 }
 
 // close ends what the feeds follow.
@@ -207,12 +208,22 @@ func (f *feed) runJobs(upTo incumbent.Index) {
 // shows; nil: there is no such database.
 func (f *feed) now(run func(contents)) {
 	if f.name == serverName {
-		f.door.feeds.server.update(f, false)
+		f.door.feeds.server.update(f)
 		run(serverContents{f.door.feeds.server})
 		return
 	}
-	v := f.door.view()
+	// Who begins with a state is told of all that follows on it: the database is followed
+	// before the state is taken, and still is when its turn comes.
+	if err := f.follow(); err != nil && incumbent.KindOf(err) != incumbent.Unavailable { // else the member ends
+		time.AfterFunc(pullAgain, func() { f.do(func() { f.now(run) }) })
+		return
+	}
+	v, gaps := f.door.view(), f.gaps
 	f.when(v.Index(), func() {
+		if f.gaps != gaps {
+			f.now(run)
+			return
+		}
 		run(f.door.contentsOf(v, f.name))
 	})
 }
@@ -225,6 +236,7 @@ func (f *feed) lost(err error) {
 	if incumbent.KindOf(err) != incumbent.Compacted {
 		return // the hub is closed, and the member ends
 	}
+	f.gaps++
 	f.cancel(func(m *monitor) { m.conn.cut(err) })
 	jobs := f.jobs
 	f.jobs = nil

@@ -109,7 +109,7 @@ func TestG12_WhatTheServerTellsOfItselfFollowsThePolicies(t *testing.T) {
 	all := g.as(operatorO())
 	wantNames(t, "an operator", all.call("monitor_cond", serverMonitor), "T", "_Server")
 	g.define("U")
-	g.tick(int(serverEvery / tickEvery))
+	g.tick(1)
 	wantNames(t, "an operator", all.read(), "U")
 	for _, c := range few {
 		want(t, "nothing of others", c.call("echo", `[]`), `[]`)

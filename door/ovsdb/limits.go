@@ -51,7 +51,13 @@ const (
 	pullAgain    = time.Millisecond
 	pullEvents   = 256             // events of a database that are handed on in one turn
 	pullBytes    = 4 << 20         // and what they cost
-	serverEvery  = 5 * time.Second // that the index in the _Server database is moved on
+	tellEvery    = 5 * time.Second // that rows are told of who listens by them
+
+	// Of the _Server database. Clients leave a member that says it is not connected, which it is
+	// during each election; and one whose index is below what another one has told them. Each
+	// change of a row is told to all of them: the index has steps, which are the same everywhere.
+	leaderless = 3 * time.Second // that a member may know no leader and be connected
+	indexStep  = 4096            // entries of the log; a power of two
 
 	// largestUnsent is which part of MaxUnsentBytes one answer, or one update, counts as, if
 	// it is larger; where memory leaves less than four times as much, half of what it leaves.

@@ -13,6 +13,7 @@ type method struct {
 	number int // in the counts
 	call   calls.Call
 	serve  func(*conn, *request)
+	first  bool // clients begin with it: see request.fail
 }
 
 // methods are all that are served. Serving one never waits.
@@ -37,6 +38,9 @@ var methods = func() map[string]*method {
 		"cancel":              unknownRequest, // it is a notification
 	} {
 		m[name] = &method{name: name, call: calls.Must(doorName + "." + name), serve: serve}
+	}
+	for _, name := range []string{"list_dbs", "get_schema", "monitor", "monitor_cond", "monitor_cond_since"} {
+		m[name].first = true
 	}
 	names := make([]string, 0, len(m))
 	for name := range m {
@@ -91,7 +95,7 @@ func listRequest(c *conn, r *request) {
 // schemaRequest tells the schema of a database.
 func schemaRequest(c *conn, r *request) {
 	name, ok := r.text(0)
-	if !ok || len(r.params) != 1 {
+	if !ok { // Python's clients send the id of their monitor with it
 		r.syntax("the schema is that of a database")
 		return
 	}
@@ -157,7 +161,7 @@ func (c *conn) current(r *request) bool {
 	c.door.confirm(func(err error) {
 		r.resume(func() {
 			if r.confirmed = true; err != nil {
-				r.refuse(faultOf(err))
+				r.fail(err)
 				return
 			}
 			r.method.serve(c, r)

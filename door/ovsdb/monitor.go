@@ -70,7 +70,9 @@ func (c *conn) monitor(r *request, v version, params int) {
 	begin := func(err error) {
 		m.feed.do(func() {
 			if err != nil {
-				m.refused(r, faultOf(err))
+				m.over = true
+				m.conn.do(m.forget) // before the client can ask again
+				r.fail(err)
 				m.answered()
 				return
 			}

@@ -69,7 +69,7 @@ func (s *rowRemotes) tick(at uint64) {
 			s.listen(target, r, at)
 		}
 	}
-	if at%uint64(serverEvery/tickEvery) == 0 {
+	if at%uint64(tellEvery/tickEvery) == 0 {
 		s.tell()
 	}
 }

@@ -91,7 +91,7 @@ func (r *request) admit() {
 		r.since = now
 	}
 	if !now.Before(r.since.Add(d.limits.Load().Patience / 2)) { // before transactions, of a later lane, are
-		r.refuse(faultOf(err))
+		r.fail(err)
 		return
 	}
 	if call == calls.OvsdbTransact {
@@ -143,6 +143,21 @@ func (r *request) refuse(err *ovs.Error) {
 		r.idle = true
 	}
 	r.error(err.AppendJSON(nil))
+}
+
+// fail answers a request that cannot be served. What clients begin with is not answered if it
+// could be served another time: they would take that for a server which does not know the
+// method, and go on with one that costs it more, or wait for ever. Their connection ends; they
+// connect anew, and resume.
+func (r *request) fail(err error) {
+	if k := incumbent.KindOf(err); !r.method.first || !k.Transient() && k != incumbent.DeadlineExceeded && k != incumbent.Unknown {
+		r.refuse(faultOf(err))
+		return
+	}
+	r.done = true
+	r.place.Leave()
+	r.conn.cut(err)
+	r.conn.finished(r.size, r.idle)
 }
 
 // syntax answers a request that says what it may not.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -34,6 +35,7 @@ type serverDatabase struct {
 	mu   sync.Mutex // guards the rest; held to make or to read rows
 	rows map[string]*ovs.Row
 	last ovs.UUID
+	led  time.Time // when this member last knew a leader
 
 	waits map[*serverTxn]struct{} // transactions that wait for other rows; of the feed
 }
@@ -47,43 +49,41 @@ func newServerDatabase(d *Door) *serverDatabase {
 	return &serverDatabase{door: d, schema: s, table: i, rows: map[string]*ovs.Row{}, waits: map[*serverTxn]struct{}{}}
 }
 
-// tick makes the rows anew. The index in them moves more seldom than the rest: clients
-// look at it when they connect, and each move is told to all.
-func (s *serverDatabase) tick(at uint64) {
+// tick makes the rows anew.
+func (s *serverDatabase) tick() {
 	f := s.door.feeds.of(serverName)
 	f.do(func() {
 		s.dropClosed()
-		s.update(f, at%uint64(serverEvery/tickEvery) == 0)
+		s.update(f)
 	})
 }
 
 // update makes the rows of the moment, on the feed, and tells of what is another those
 // who, by the policies of then or later ones, may know of it.
-func (s *serverDatabase) update(f *feed, indexes bool) {
+func (s *serverDatabase) update(f *feed) {
 	v := s.door.view()
 	f.rejudge()
-	if c := s.refresh(v, indexes); c != nil {
+	if c := s.refresh(v); c != nil {
 		f.changed(0, c)
 		s.retryAll()
 	}
 }
 
 // refresh makes the rows of a view; nil: they are what they were.
-func (s *serverDatabase) refresh(v *core.View, indexes bool) *change {
+func (s *serverDatabase) refresh(v *core.View) *change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.door.cfg.Standing()
+	if now := s.door.now(); st.Connected {
+		s.led = now
+	} else {
+		st.Connected = now.Sub(s.led) < leaderless
+	}
 	seen := map[string]bool{}
 	var rows []rowChange
 	put := func(name, model string, schema string, index *int64, member bool) {
 		seen[name] = true
 		was := s.rows[name]
-		if was != nil && index != nil && !indexes {
-			if d := was.Columns[s.column("index")]; len(d.Keys) == 1 {
-				old := d.Keys[0].Int()
-				index = &old
-			}
-		}
 		row := &ovs.Row{UUID: uuidFor(st.Member, name), Columns: s.columns(name, model, schema, index, st, member)}
 		if was != nil && equalRows(was, row) {
 			return
@@ -94,7 +94,7 @@ func (s *serverDatabase) refresh(v *core.View, indexes bool) *change {
 	}
 	put(serverName, "standalone", string(s.schema.JSON), nil, false)
 	s.door.databases(v, func(name string, schema *ovs.Schema) {
-		index := int64(v.Index()) //nolint:gosec // it is far from that
+		index := int64(v.Index() &^ (indexStep - 1)) //nolint:gosec // it is far from that
 		put(name, "clustered", string(schema.JSON), &index, true)
 	})
 	for name, was := range s.rows {
@@ -214,7 +214,7 @@ func (s *serverDatabase) transact(r *request) {
 	}
 	f := s.door.feeds.of(serverName)
 	f.do(func() {
-		s.update(f, false) // nobody may have looked at it yet
+		s.update(f) // nobody may have looked at it yet
 		s.try(&serverTxn{request: r, ops: ops, came: s.door.now()})
 	})
 }

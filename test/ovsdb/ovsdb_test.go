@@ -172,7 +172,7 @@ func TestPython(t *testing.T) {
 	}
 	s := start(t)
 	out := s.do("python3", "testdata/idl.py", s.unix, northbound)
-	want(t, "the script", out, "added\nseen a 1\nchanged 2\ndeleted\n")
+	want(t, "the script", out, "added\nresumable True\nseen a 1\nchanged 2\ndeleted\n")
 }
 
 // A member's socket is there again when it starts again.
