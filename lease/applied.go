@@ -166,8 +166,8 @@ func (b *Book) putLease(n *leases.Lease) int32 {
 		kept |= offered // if it is: what was accepted stays so
 	}
 	l.flags = l.flags&kept | flagsOf(n)
+	b.setDeadline(i, was, !ok) // by what its session was promised under the pin that a revocation ends
 	b.countOwned(l.owner, was, l.flags)
-	b.setDeadline(i, was, !ok)
 	if moved {
 		b.settle(leaseRef(i))
 	}
@@ -223,7 +223,8 @@ func (b *Book) promised(session int32) int64 {
 }
 
 // countOwned keeps the session's counts of pinned and revoked leases. The clock
-// of a session starts anew when its last pinned lease is unpinned or ends.
+// of a session starts anew when its last pinned lease is unpinned or ends, but not with an
+// offer that nobody accepted: its pin kept nothing.
 func (b *Book) countOwned(owner int32, was, is flags) {
 	if owner == noSlot {
 		return
@@ -233,7 +234,9 @@ func (b *Book) countOwned(owner int32, was, is flags) {
 	d := bit(is, pinned) - bit(was, pinned)
 	s.pins += d
 	if d < 0 && s.pins == 0 {
-		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+		if was&offered == 0 {
+			s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+		}
 		b.arm(sessionRef(owner))
 	}
 }

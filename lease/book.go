@@ -263,7 +263,7 @@ func (b *Book) arm(r ref) {
 	if !b.timed(r) || t.flags&(inDue|expiring) != 0 {
 		return
 	}
-	n := b.buckets.number(t.deadline)
+	n := b.buckets.soon(b.buckets.number(t.deadline), r)
 	if t.bucket == 0 || t.bucket > n {
 		t.bucket = n
 		b.buckets.put(n, r)

@@ -52,7 +52,7 @@ func (m *bookModel) changed(c core.Change) {
 func (m *bookModel) leaseChanged(c *leases.Change) {
 	if c.LeaseBefore != nil && (c.Lease == nil || c.Lease.Token != c.LeaseBefore.Token) {
 		delete(m.leases, c.LeaseBefore.Token)
-		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Revoking {
+		if len(c.LeaseBefore.Pins) > 0 && c.LeaseBefore.Token != 0 && !c.LeaseBefore.Revoking && !m.offered[c.LeaseBefore.Token] {
 			m.unpinned(c.LeaseBefore)
 		}
 	}
@@ -75,15 +75,15 @@ func (m *bookModel) leaseChanged(c *leases.Change) {
 			m.unpinned(l)
 		}
 	case leases.Revoking:
-		if len(l.Pins) > 0 { // the pin does not keep it any more
-			m.unpinned(l)
-			m.watched[l.Token] = m.now // it may have run out meanwhile
-		}
 		if !m.offered[l.Token] && !l.Session.IsZero() {
 			m.leases[l.Token] = max(m.sessions[l.Session], m.now)
 			if m.state.View().Session(l.Session).TTL == 0 {
 				m.leases[l.Token] = m.now + int64(hold(incumbent.MaxTTL))
 			}
+		}
+		if len(l.Pins) > 0 { // the pin does not keep it any more
+			m.unpinned(l)
+			m.watched[l.Token] = m.now // it may have run out meanwhile
 		}
 	}
 }

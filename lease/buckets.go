@@ -10,11 +10,22 @@ type buckets struct {
 	spare [][]ref
 }
 
-const maxSpareBuckets = 64
+const (
+	maxSpareBuckets = 64
+	farBuckets      = 600 // a minute's
+)
 
 // number is the bucket of a deadline. Book time starts near 0; 13 years fit.
 func (w *buckets) number(deadline int64) uint32 {
 	return max(uint32(max(deadline, 0)/int64(Bucket))+1, w.next)
+}
+
+// soon is the bucket in which a slot is looked at whose deadline is in bucket n: where that is
+// far, an earlier one, after which it is put again. What was given up long before its deadline
+// leaves a void entry for no longer than that. Slots differ in it, so that those that are all
+// put at once, as a new leader does, do not all come up at once.
+func (w *buckets) soon(n uint32, r ref) uint32 {
+	return min(n, w.next+farBuckets+uint32(r.slot())%farBuckets)
 }
 
 func (w *buckets) reset(now int64) {

@@ -532,7 +532,7 @@ func (e *Engine) lostBy(from uint64, f *frame) {
 		return
 	}
 	for _, l := range f.lost {
-		if a := e.attachments[l.session]; a != nil && a.Counter == l.counter {
+		if a := e.attachments[l.session]; a != nil && a.Counter <= l.counter {
 			e.lose(a, LostElsewhere)
 		}
 	}

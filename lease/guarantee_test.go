@@ -584,3 +584,46 @@ func TestG07_ABarrierIsOfItsRound(t *testing.T) {
 		t.Errorf("%d proposed, extended: %v, %v", len(w.log), *done, b.Items[0].Kind)
 	}
 }
+
+// What was claimed for long and given up at once leaves nothing behind for long.
+func TestG39_WhatIsGivenUpEarlyIsForgotten(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	const claims, every = 3000, Bucket
+	for range claims {
+		token := w.claim("a", "h", incumbent.MaxTTL)
+		r := *w.call(leases.ReleaseCommand{Name: leaseName("a"), Token: token})
+		if r == nil || r.Err != nil {
+			t.Fatalf("released with %+v", r)
+		}
+		w.advance(every)
+	}
+	entries := 0
+	for _, s := range w.e.book.buckets.slots {
+		entries += len(s)
+	}
+	if entries > 3*farBuckets {
+		t.Errorf("%d entries of %d claims that were given up at once, want %d at the most", entries, claims, 3*farBuckets)
+	}
+}
+
+// An offer that nobody accepts, of a lease with a pin, keeps a session that has died no longer.
+func TestG13_AnOfferPinnedKeepsNoSession(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	w.open(sessionID(1), ttl)
+	w.own("own", "dead", sessionID(1))
+	held := w.claim("pinned", "h", 10*ttl)
+	w.call(leases.PinCommand{Name: leaseName("pinned"), Entity: "p"})
+	w.call(leases.ClaimCommand{Name: leaseName("pinned"), Holder: "dead", Session: sessionID(1), Wait: true})
+	w.advance(hold(ttl) - DefaultOfferWindow/2)
+	w.call(leases.ReleaseCommand{Name: leaseName("pinned"), Token: held})
+	if l := w.lease("pinned"); !l.Offered {
+		t.Fatalf("it is not offered: %+v", l)
+	}
+	w.advance(DefaultOfferWindow + slack)
+	w.advance(slack)
+	if l := w.lease("own"); !l.Free() {
+		t.Error("what a dead session owns is held on, for what it was offered")
+	}
+}

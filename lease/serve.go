@@ -158,6 +158,13 @@ func (e *Engine) serveItems(s *served) {
 	for _, x := range s.bindings {
 		e.bind(s.from, counted{b.Items[x.item].Session, x.counter})
 	}
+	// A member whose session is attached elsewhere was told once, and that may have been lost: a
+	// beat by way of it says that it does not know.
+	for i := range b.Items {
+		if a := e.attachments[b.Items[i].Session]; a != nil && a.member != s.from && b.Items[i].ofSession() {
+			e.tellLost(s.from, counted{a.Session, a.Counter - 1})
+		}
+	}
 	e.extend(b)
 }
 
@@ -189,7 +196,7 @@ func (e *Engine) unbind(from uint64, c counted) {
 	}
 }
 
-// tellLost tells a member that a session of its is attached elsewhere.
+// tellLost tells a member that a session of its, of no higher counter, is attached elsewhere.
 func (e *Engine) tellLost(to uint64, c counted) {
 	w := &e.courier.w
 	w.start(header{lostFrame, 0, e.term, 0, 0})

@@ -1,0 +1,46 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/incumbent-dev/incumbent/core"
+)
+
+// Who has lost a session's attachment is told, also if what it was told was lost: it would
+// go on believing that it holds what another run of the same program holds as well.
+func TestG16_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
+	for _, second := range []uint64{1, 3} { // the leader itself, and another member
+		c := newCluster(t, Config{}, 3)
+		c.lead(1)
+		c.at(2).must(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+		var lost []string
+		attach := func(at, counter uint64, told func(string)) {
+			p := c.at(at)
+			p.turn(func() {
+				p.e.Attach(&attach{Attachment: Attachment{Session: sessionID(1), Counter: counter, Lost: told}, done: func(core.Result) {}})
+			})
+			for len(c.packets) > 0 {
+				x := c.packets[0]
+				c.packets = slices.Delete(c.packets, 0, 1)
+				if f := new(frame); f.decode(x.data) && f.kind == lostFrame {
+					continue
+				}
+				c.hand(x)
+			}
+		}
+		attach(2, 1, func(reason string) { lost = append(lost, reason) })
+		c.auto = false
+		attach(second, 2, func(reason string) { t.Errorf("who has it is told that it is %s", reason) })
+		c.auto = true
+		if len(lost) != 0 {
+			t.Fatal("the frame was not lost: the test tests nothing")
+		}
+		c.settle()
+		c.at(2).extend(Extension{Session: sessionID(1)})
+		c.settle()
+		if !slices.Equal(lost, []string{LostElsewhere}) {
+			t.Errorf("by way of member %d: told %q", second, lost)
+		}
+	}
+}
