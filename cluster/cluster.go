@@ -97,6 +97,8 @@ type Cluster struct {
 	heard     atomic.Int64  // when anything came from the leader, in nanoseconds since begun
 	confirmed atomic.Int64  // when a question was put that was confirmed, likewise; 0: none was
 	left      atomic.Bool   // this member takes itself out of the cluster
+
+	removing sync.Mutex // held while it is decided that a member goes
 }
 
 // New returns a member's part in its cluster, which knows no state yet.

@@ -121,16 +121,13 @@ func (c *Cluster) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := c.mayRemove(st.Voters, m.ID, r.Force); err != nil {
-		return nil, err
-	}
 	out := &apiv1.RemoveMemberResponse{}
 	for _, shown := range c.Show(c.Heard()) {
 		if shown.Id == FormatID(m.ID) {
 			out.Member = shown
 		}
 	}
-	if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: m.ID}); err != nil {
+	if err := c.remove(ctx, st.Voters, m.ID, r.Force); err != nil {
 		return nil, err
 	}
 	c.steward.wake()
@@ -144,15 +141,28 @@ func (c *Cluster) RemoveMember(ctx context.Context, r *apiv1.RemoveMemberRequest
 	return out, err
 }
 
+// remove decides that a member goes. Of several at once each looks at what the one before
+// has left.
+func (c *Cluster) remove(ctx context.Context, voters []uint64, id uint64, force bool) error {
+	c.removing.Lock()
+	defer c.removing.Unlock()
+	if err := c.mayRemove(voters, id, force); err != nil {
+		return err
+	}
+	_, err := c.propose(ctx, core.RemoveMemberCommand{ID: id})
+	return err
+}
+
 // mayRemove refuses to take away the last voter, and a member without whom the
-// rest has no live majority.
+// rest has no live majority. Who is to go as well does not count.
 func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 	if !slices.Contains(voters, id) {
 		return nil
 	}
 	rest, live := 0, 0
+	view := c.engine.View()
 	for _, v := range voters {
-		if v == id {
+		if v == id || view.MemberGone(v) {
 			continue
 		}
 		rest++
@@ -166,7 +176,7 @@ func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 			WithHint("to end the cluster stop its server; to move it, let another member join first")
 	case live <= rest/2 && !force:
 		return incumbent.Errorf(incumbent.Conflict, "without this member only %d of %d voters are reachable: nothing could be granted any more", live, rest).
-			WithHint("bring the others back first, or give --force")
+			WithHint("bring the others back first; with --force it is decided now, and goes once they are back")
 	}
 	return nil
 }

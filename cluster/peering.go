@@ -19,7 +19,7 @@ import (
 const (
 	keepEvery    = time.Second      // looks at its own record
 	keepTimeout  = 5 * time.Second  // for changing it
-	removalGrace = 10 * time.Second // how long a removed member still votes on its own removal
+	removalGrace = 10 * time.Second // how long a removed member still votes on its own removal, at least
 )
 
 // peersOf turns the members of a record into whom to dial.
@@ -230,15 +230,18 @@ func (c *Cluster) rememberOthers() error {
 }
 
 // goWhenLetGo ends a member that was removed, once raft does not count it any
-// more: until then its vote may be needed, for its own removal too.
+// more: until then its vote may be needed, for its own removal too. One that does not hear of
+// that goes after a while if the others have a majority without it.
 func (c *Cluster) goWhenLetGo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, removalGrace)
-	defer cancel()
+	began := time.Now()
 	_, err := c.settle(ctx, func(r *Roster) bool {
+		if len(r.Counted) == 0 {
+			return false // it is not known yet who is counted
+		}
 		_, counted := r.Counted[c.id]
-		return !counted
+		return !counted || time.Since(began) >= removalGrace && c.mayRemove(r.Voters(), c.id, false) == nil
 	})
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err != nil {
 		return // stopping anyway
 	}
 	if c.left.Load() {

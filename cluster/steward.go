@@ -16,8 +16,8 @@ const (
 	stewardTimeout = 5 * time.Second // for one change of members
 	// replaceWithin is how long a voter that was removed, and is silent, stays one while a
 	// new member catches up, so that both happen in one change. It is dead weight meanwhile,
-	// but so it was before. One that lives goes at once: it stops soon, and its vote may be
-	// needed for its own removal.
+	// but so it was before. One that lives goes as soon as the others can do without it: until
+	// then its vote may be needed, for its own removal too.
 	replaceWithin = time.Minute
 	// caughtUpWithin is how many entries behind the commit index a learner may
 	// be to become a voter.
@@ -52,15 +52,17 @@ type stewardStep struct {
 //   - whoever is recorded and not counted becomes a learner;
 //   - a learner that wants to vote, is caught up and has the cluster's secret becomes a
 //     voter, in place of a voter that is no longer recorded if there is one;
-//   - whoever is counted and not recorded goes, a voter only when nobody is
-//     about to take its place.
+//   - whoever is counted and not recorded goes: a voter that is silent only when nobody is
+//     about to take its place, one that lives only when the others can do without it;
+//   - a leader that was removed hands leadership over, and where nobody is left who may
+//     have it stays until somebody is.
 //
 // Only one step is taken at a time.
 func (c *census) decide() stewardStep {
-	if c.gone {
-		return stewardStep{handOver: len(c.voters) > 1}
+	if c.gone && slices.ContainsFunc(c.voters, func(id uint64) bool { return c.member(id) != nil }) {
+		return stewardStep{handOver: true}
 	}
-	if c.member(c.self) == nil {
+	if !c.gone && c.member(c.self) == nil {
 		return stewardStep{} // it records itself first
 	}
 	if out := c.strangers(c.learners); len(out) > 0 {
@@ -71,7 +73,7 @@ func (c *census) decide() stewardStep {
 	}
 	ready, behind := c.candidates()
 	unwanted := c.strangers(c.voters)
-	if len(unwanted) == 0 {
+	if len(unwanted) == 0 || c.gone {
 		if len(ready) == 0 || len(c.voters) >= MaxVoters {
 			return stewardStep{}
 		}
@@ -79,18 +81,18 @@ func (c *census) decide() stewardStep {
 	}
 	// One change at a time for each seat, so that each is as small as can be; who is silent
 	// first, which makes those that follow easier.
-	old := unwanted[max(0, slices.IndexFunc(unwanted, func(id uint64) bool { return !c.progress[id].Active }))]
+	silent := slices.IndexFunc(unwanted, func(id uint64) bool { return !c.progress[id].Active })
 	if len(ready) > 0 {
-		return stewardStep{changes: []node.MemberChange{{ID: old, Role: node.Gone}, {ID: ready[0], Role: node.Voter}}}
+		return stewardStep{changes: []node.MemberChange{{ID: unwanted[max(0, silent)], Role: node.Gone}, {ID: ready[0], Role: node.Voter}}}
 	}
-	if behind && c.unwanted[old] < replaceWithin {
-		spared := slices.IndexFunc(unwanted, c.spares)
-		if spared < 0 {
-			return stewardStep{}
-		}
-		old = unwanted[spared]
+	next := silent
+	if next < 0 || behind && c.unwanted[unwanted[next]] < replaceWithin {
+		next = slices.IndexFunc(unwanted, c.spares)
 	}
-	return stewardStep{changes: changesTo(node.Gone, []uint64{old})}
+	if next < 0 {
+		return stewardStep{}
+	}
+	return stewardStep{changes: changesTo(node.Gone, unwanted[next:next+1])}
 }
 
 // spares reports whether a voter lives, and the others can do without it.

@@ -49,6 +49,11 @@ func TestStewardDecides(t *testing.T) {
 		"replaced: in one change":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", caughtUp: []uint64{4}, want: "3 gone, 4 voter"},
 		"replaced: it never catches up": {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", unwantedFor: replaceWithin, want: "3 gone"},
 		"a learner takes no seat":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4*", caughtUp: []uint64{4}, want: "3 gone"},
+		"it lives, needed for long":     {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", active: []uint64{3}, unwantedFor: replaceWithin, want: ""},
+		"it lives, and nobody comes":    {voters: []uint64{1, 2, 3}, recorded: "1 2", active: []uint64{3}, want: ""},
+		"all were removed":              {voters: []uint64{1, 2}, recorded: "", active: []uint64{2}, gone: true, want: ""},
+		"all were, and one comes":       {voters: []uint64{1, 2}, recorded: "4", active: []uint64{2}, gone: true, want: "4 learner"},
+		"all were, and one is there":    {voters: []uint64{1, 2}, learners: []uint64{4}, recorded: "4", active: []uint64{2}, caughtUp: []uint64{4}, gone: true, want: "4 voter"},
 		"the leader was removed":        {voters: []uint64{1, 2, 3}, recorded: "2 3", gone: true, want: "hand over"},
 		"the last voter was removed":    {voters: []uint64{1}, recorded: "", gone: true, want: ""},
 	} {

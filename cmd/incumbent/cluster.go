@@ -164,7 +164,8 @@ func clusterRm(env *environment) *cobra.Command {
 		Short: "remove a member for ever",
 		Long: `Rm takes a member out. It cannot return under its id: to come back, its data
 directory is emptied and it joins anew. Exit code 3: there is no such member.
-Exit code 6: the rest would have no live majority; --force does it all the same.`,
+Exit code 6: the rest would have no live majority; with --force it is decided all the
+same, and carried out once the rest has one.`,
 		Example: "  incumbent cluster rm n3",
 		Args:    exactArgs("MEMBER"),
 		RunE: func(c *cobra.Command, args []string) error {
