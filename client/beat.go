@@ -22,7 +22,8 @@ func (s *Session) run() {
 	pause, patience := minPause, s.patience(0)
 	for s.stop.Err() == nil && s.ctx.Err() == nil {
 		// The ttl is the server's: of a session that was resumed it may be shorter than asked.
-		if s.beat(s.TTL()/beatsPerTTL, patience) && s.tend() {
+		// Another member is tried between the answers and the next beat, and delays none.
+		if next, ok := s.beat(s.TTL()/beatsPerTTL, patience); ok && s.tend() && s.rest(s.current(), next-s.clock()) {
 			pause, patience = minPause, s.patience(patience/2)
 			continue
 		}
@@ -39,16 +40,16 @@ func (s *Session) run() {
 	}
 }
 
-// beat extends the session and what it holds, waits for the answers, each for as long as
-// patience at most, and then until the next is due: soon, where this one was refused.
+// beat extends the session and what it holds, and waits for the answers, each for as long as
+// patience at most. It returns when the next one is due: soon, where this one was refused.
 // False: the link is of no more use.
-func (s *Session) beat(interval, patience time.Duration) bool {
+func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok bool) {
 	l := s.current()
 	if l == nil {
-		return false
+		return 0, false
 	}
 	sent := s.clock()
-	next := sent + interval
+	next = sent + interval
 	leases := slices.DeleteFunc(s.held(), (*Lease).beingRevoked)
 	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
 	if len(leases) > 0 {
@@ -60,7 +61,7 @@ func (s *Session) beat(interval, patience time.Duration) bool {
 	}
 	answers, err := l.post(frames...)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	releases := len(frames) - len(back)
 	silent := time.NewTimer(s.silence(interval, patience))
@@ -71,7 +72,7 @@ func (s *Session) beat(interval, patience time.Duration) bool {
 			switch {
 			case i == 0 && cutOff(a.Error) && s.c.members.several():
 				s.leaveMember()
-				return false
+				return 0, false
 			case i == 0 && a.Error != nil:
 				next = s.sooner(next, a.Error)
 			case i == 0:
@@ -89,18 +90,21 @@ func (s *Session) beat(interval, patience time.Duration) bool {
 				}
 			}
 		case <-l.done:
-			return false
+			return 0, false
 		case <-silent.C:
-			return false
+			return 0, false
 		case <-s.stop.Done():
-			return true
+			return next, true
 		}
 	}
-	return s.rest(l, next-s.clock())
+	return next, true
 }
 
 // rest waits for the next beat. False: the link has ended.
 func (s *Session) rest(l *link, d time.Duration) bool {
+	if l == nil {
+		return false
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

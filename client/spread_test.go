@@ -292,7 +292,7 @@ func TestSpreadingDelaysNoBeat(t *testing.T) {
 				time.Sleep(time.Minute)
 				b.mu.Lock()
 				defer b.mu.Unlock()
-				if most := incumbent.MinTTL * 5 / 6; b.gap > most {
+				if most := incumbent.MinTTL / 2; b.gap > most {
 					t.Errorf("it was not kept for %v, want %v at the most", b.gap, most)
 				}
 			})
