@@ -74,15 +74,8 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 		if s.hub.isClosed() {
 			return nil, errClosed()
 		}
-		limit := s.hub.limits.Load().QueryBytes
-		if s.bytes.Load()-s.idleBytes < limit { // what is held leaves room
-			for s.bytes.Load() >= limit && s.idle.Len() > 0 {
-				s.forgetOldest()
-			}
-		}
-		if s.bytes.Load() >= limit {
-			return nil, overload.Errorf("the results of shared reads take %d bytes, the limit", limit).
-				WithHint("read less at a time, or at another member")
+		if err := s.makeRoom(); err != nil {
+			return nil, err
 		}
 		if err := s.hub.admit(); err != nil {
 			return nil, err
@@ -97,6 +90,22 @@ func (s *Queries[V]) Query(spec QuerySpec[V]) (*Query[V], error) {
 	}
 	q.refs++
 	return q, nil
+}
+
+// makeRoom forgets results that nobody uses while all of them take too much; Overloaded where
+// the others leave no room. Called with s.mu held.
+func (s *Queries[V]) makeRoom() error {
+	limit := s.hub.limits.Load().QueryBytes
+	if s.bytes.Load()-s.idleBytes < limit { // what is held leaves room
+		for s.bytes.Load() >= limit && s.idle.Len() > 0 {
+			s.forgetOldest()
+		}
+	}
+	if s.bytes.Load() >= limit {
+		return overload.Errorf("the results of shared reads take %d bytes, the limit", limit).
+			WithHint("read less at a time, or at another member")
+	}
+	return nil
 }
 
 // Release says that the caller no longer uses the query; its own waits are

@@ -110,7 +110,7 @@ func (w *Want) accepts(a *Answer, read incumbent.Index) bool {
 type Told struct {
 	Answer *Answer         // nil only with an error
 	Read   incumbent.Index // the answer is right at this index
-	Err    error           // Unavailable: the hub closed
+	Err    error           // Unavailable: the hub closed; Overloaded: there is no room for the first answer
 }
 
 // QueryWait is one who waits for a query.
@@ -304,9 +304,9 @@ func (q *Query[V]) run() {
 	h := q.of.hub
 	q.mu.Lock()
 	q.busy = len(q.waits) > 0 && !h.isClosed()
-	wanted := q.busy
+	wanted, first := q.busy, q.answer == nil
 	q.mu.Unlock()
-	if !wanted {
+	if !wanted || first && q.refused() {
 		return
 	}
 	var reads Reads
@@ -324,6 +324,30 @@ func (q *Query[V]) run() {
 	q.mu.Unlock()
 	h.retire(unused)
 	h.ready(told...)
+}
+
+// refused ends all waits on a query that has no answer yet, if there is no room for one: when
+// they began there was, and before any is evaluated very many can begin.
+func (q *Query[V]) refused() bool {
+	s := q.of
+	s.mu.Lock()
+	err := s.makeRoom()
+	s.mu.Unlock()
+	if err == nil {
+		return false
+	}
+	q.mu.Lock()
+	q.busy = false
+	var over []listener
+	for len(q.waits) > 0 {
+		w := q.waits[len(q.waits)-1]
+		w.told = Told{Err: err}
+		q.remove(w)
+		over = append(over, w)
+	}
+	q.mu.Unlock()
+	s.hub.ready(over...)
+	return true
 }
 
 // depend takes the places from which the query is told of changes of what it has read

@@ -439,6 +439,43 @@ func TestIdleQueriesMakeRoom(t *testing.T) {
 	})
 }
 
+// Very many queries may begin before the first of them is evaluated: those for whose results
+// there is no room by then are refused.
+func TestG39_QueriesThatBeganAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, queries = 1 << 20, 50
+		h := newQueried(Limits{QueryBytes: 4 * size})
+		defer h.Close()
+		gate, told := make(chan struct{}), make(chan Told, queries)
+		for i := range queries {
+			q, err := h.Query(QuerySpec[*table]{Key: QueryKey{Kind: 1, Params: fmt.Sprint(i)}, Eval: func(v *table, reads *Reads) Result {
+				<-gate
+				reads.Note(Scope(1, [2]string{"ns", "m"}))
+				return Result{Value: v, Size: size}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Release()
+			if _, err := q.Wait(Want{}, func(got Told) { told <- got }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(gate)
+		answered, refused := 0, 0
+		for range queries {
+			if got := <-told; got.Err == nil {
+				answered++
+			} else if incumbent.KindOf(got.Err) == incumbent.Overloaded {
+				refused++
+			}
+		}
+		if got := h.Bytes(); answered < 3 || answered+refused != queries || got > 8*size {
+			t.Errorf("%d answered, %d refused, %d bytes", answered, refused, got)
+		}
+	})
+}
+
 // What results cost is counted with their encodings, and given back; when it is more than it
 // may be those who use a query go on, and no other is begun.
 func TestResultsOfQueriesAreBounded(t *testing.T) {

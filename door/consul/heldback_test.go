@@ -150,10 +150,13 @@ func TestG39_WhatIsHeldBackIsBounded(t *testing.T) {
 				shut(true)
 				request := head("GET", "/v1/kv/a?"+strings.Repeat("x", tt.query), "")
 				var all []*client
-				for range tt.most {
+				for i := range tt.most {
 					c := m.dial()
 					c.write(request)
 					all = append(all, c)
+					if i%64 == 0 { // more that have not been looked at would be turned away
+						synctest.Wait()
+					}
 				}
 				m.holds(tt.most)
 				began := time.Now()

@@ -310,7 +310,11 @@ func (r *request) endUnknown() {
 
 // told answers with what the query has told.
 func (r *request) told(t watch.Told) {
-	if t.Err != nil || t.Answer == nil {
+	switch {
+	case incumbent.KindOf(t.Err) == incumbent.Overloaded:
+		r.failFor(t.Err)
+		return
+	case t.Err != nil || t.Answer == nil:
 		r.failFor(errNoLeader) // the hub closes: this member leaves
 		return
 	}
