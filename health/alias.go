@@ -25,7 +25,7 @@ func Alias(v *core.View, k Key, d *Definition) Outcome {
 	worst, out := catalog.Passing, "No checks found."
 	c.NodeChecks(k.Namespace, node, func(of *catalog.Check) bool {
 		switch {
-		case !incumbent.Alike(of.ServiceID, d.AliasService) || incumbent.Alike(of.Node, k.Node) && incumbent.Alike(of.ID, k.ID):
+		case of.ServiceID != "" && !incumbent.Alike(of.ServiceID, d.AliasService) || incumbent.Alike(of.Node, k.Node) && incumbent.Alike(of.ID, k.ID):
 		case of.Status < worst:
 			worst, out = of.Status, fmt.Sprintf("Aliased check %q failing: %s", of.Name, of.Output)
 		case worst == catalog.Passing:

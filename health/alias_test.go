@@ -29,9 +29,13 @@ func TestAlias(t *testing.T) {
 		if node == "b" {
 			c.Checks = append(c.Checks, check(node, "web", "worse", catalog.Critical), check(node, "web", "bad", catalog.Warning), check(node, "", "disk", catalog.Warning))
 		}
-		results := make([]core.Result, 1)
-		if s.Apply([][]byte{c.Encode(core.Meta{})}, results); results[0].Err != nil {
-			t.Fatal(results[0].Err)
+		fine := catalog.Command{
+			Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: node},
+			Service: &catalog.Service{Namespace: "default", Node: node, ID: "fine", Name: "fine", Weights: catalog.Weights{Passing: 1, Warning: 1}},
+		}
+		results := make([]core.Result, 2)
+		if s.Apply([][]byte{c.Encode(core.Meta{}), fine.Encode(core.Meta{})}, results); results[0].Err != nil || results[1].Err != nil {
+			t.Fatal(results)
 		}
 	}
 	self := Key{"default", "a", "self"}
@@ -39,10 +43,11 @@ func TestAlias(t *testing.T) {
 		d    Definition
 		want Outcome
 	}{
-		{Definition{AliasService: "web"}, Outcome{Status: Passing, Output: "No checks found."}}, // but for itself
+		{Definition{AliasService: "web"}, Outcome{Status: Passing, Output: "All checks passing."}}, // of the node, but for itself
 		{Definition{AliasNode: "a"}, Outcome{Status: Passing, Output: "All checks passing."}},
 		{Definition{AliasNode: "b"}, Outcome{Status: Warning, Output: `Aliased check "disk" failing: out of disk`}},
 		{Definition{AliasNode: "b", AliasService: "web"}, Outcome{Status: Critical, Output: `Aliased check "self" failing: out of self`}},
+		{Definition{AliasNode: "b", AliasService: "fine"}, Outcome{Status: Warning, Output: `Aliased check "disk" failing: out of disk`}},
 		{Definition{AliasNode: "b", AliasService: "none"}, Outcome{Status: Critical, Output: "Service none could not be found on node b"}},
 		{Definition{AliasNode: "c"}, Outcome{Status: Critical, Output: "Node c could not be found"}},
 	} {

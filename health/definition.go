@@ -13,10 +13,10 @@ import (
 // Limits and defaults of definitions.
 const (
 	MinInterval    = time.Second
-	MaxInterval    = 24 * time.Hour   // and of a timeout, as it is written
-	DefaultTimeout = 10 * time.Second // or the interval if that is shorter
-	MaxTimeout     = time.Minute      // however long a timeout is written: services that hang hold the places of all others
-	MaxOutputBytes = 4 << 10          // of an output, and of the body that is read
+	MaxInterval    = 24 * time.Hour // and of a timeout, as it is written
+	DefaultTimeout = 10 * time.Second
+	MaxTimeout     = time.Minute // however long a timeout is written: services that hang hold the places of all others
+	MaxOutputBytes = 4 << 10     // of an output, and of the body that is read
 )
 
 // Key names a check.
@@ -62,7 +62,7 @@ func (d *Definition) timeout() time.Duration {
 	if d.Timeout > 0 {
 		return min(d.Timeout, MaxTimeout)
 	}
-	return min(DefaultTimeout, d.interval())
+	return DefaultTimeout
 }
 
 // outputBytes is how long an output may be.

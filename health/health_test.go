@@ -445,10 +445,11 @@ func TestStreaks(t *testing.T) {
 		want string // the status after each; - where it stays
 	}{
 		"at once":                {Thresholds{}, "pcwc", "pcwc"},
-		"two before passing":     {Thresholds{SuccessBeforePassing: 2}, "ppcpp", "-pc-p"},
+		"two before passing":     {Thresholds{SuccessBeforePassing: 2}, "ppcpp", "ppc-p"},
 		"three before critical":  {Thresholds{FailuresBeforeCritical: 3}, "pcccpcc", "p--cp--"},
 		"a warning on the way":   {Thresholds{FailuresBeforeCritical: 3, FailuresBeforeWarning: 2}, "pcccc", "p-wcc"},
-		"a warning is an answer": {Thresholds{FailuresBeforeCritical: 2}, "cwc", "-w-"},
+		"a warning is an answer": {Thresholds{FailuresBeforeCritical: 2}, "cwcc", "cw-c"},
+		"the first run counts":   {Thresholds{SuccessBeforePassing: 3, FailuresBeforeCritical: 3}, "cpcccppp", "c---c--p"},
 		"no later warning":       {Thresholds{FailuresBeforeCritical: 1, FailuresBeforeWarning: 5}, "c", "c"},
 	} {
 		var s streak

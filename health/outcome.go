@@ -39,11 +39,18 @@ type Thresholds struct {
 }
 
 // streak is how many runs in a row went how.
-type streak struct{ successes, failures int }
+type streak struct {
+	begun               bool // there were runs before: what the first one finds counts at once
+	successes, failures int
+}
 
 // after returns the status that a check has after a run; false: too few runs agree,
 // and it keeps the one it has.
 func (s *streak) after(is Status, t Thresholds) (Status, bool) {
+	if !s.begun {
+		s.begun = true
+		t = Thresholds{}
+	}
 	if is != Critical { // a warning is an answer
 		s.successes, s.failures = s.successes+1, 0
 		return is, s.successes >= max(1, t.SuccessBeforePassing)

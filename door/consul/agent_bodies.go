@@ -57,11 +57,13 @@ type agentCheckBody struct {
 	Shell                          string
 	HTTP                           string
 	H2PING                         string
-	H2PingUseTLS                   bool
+	H2PingUseTLS                   *bool // nil: yes
+	H2PingUseTLSSnake              *bool `json:"h2ping_use_tls"`
 	Header                         map[string][]string
 	Method                         string
 	Body                           string
 	DisableRedirects               bool
+	DisableRedirectsSnake          bool `json:"disable_redirects"`
 	TCP                            string
 	TCPUseTLS                      bool
 	UDP                            string
@@ -223,13 +225,23 @@ func (b *agentCheckBody) id() string { return or(b.CheckID, b.ID) }
 // definition is how the check is run.
 func (b *agentCheckBody) definition() definition {
 	return definition{
-		Interval: b.Interval, Timeout: b.Timeout, HTTP: b.HTTP, Header: b.Header, Method: b.Method, Body: b.Body, DisableRedirects: b.DisableRedirects,
+		Interval: b.Interval, Timeout: b.Timeout, HTTP: b.HTTP, Header: b.Header, Method: b.Method, Body: b.Body, DisableRedirects: b.DisableRedirects || b.DisableRedirectsSnake,
 		TLSServerName: or(b.TLSServerName, b.TLSServerNameSnake), TLSSkipVerify: b.TLSSkipVerify || b.TLSSkipVerifySnake,
 		TCP: b.TCP, TCPUseTLS: b.TCPUseTLS, UDP: b.UDP, GRPC: b.GRPC, GRPCUseTLS: b.GRPCUseTLS || b.GRPCUseTLSSnake,
-		H2PING: b.H2PING, H2PingUseTLS: b.H2PingUseTLS, AliasNode: or(b.AliasNode, b.AliasNodeSnake), AliasService: or(b.AliasService, b.AliasServiceSnake),
+		H2PING: b.H2PING, H2PingUseTLS: b.h2PingUsesTLS(), AliasNode: or(b.AliasNode, b.AliasNodeSnake), AliasService: or(b.AliasService, b.AliasServiceSnake),
 		OutputMaxSize: b.OutputMaxSize, SuccessBeforePassing: b.SuccessBeforePassing,
 		FailuresBeforeWarning: b.FailuresBeforeWarning, FailuresBeforeCritical: b.FailuresBeforeCritical,
 	}
+}
+
+// h2PingUsesTLS reports whether the check speaks TLS: a ping does, unless it is told not to.
+func (b *agentCheckBody) h2PingUsesTLS() bool {
+	for _, uses := range []*bool{b.H2PingUseTLS, b.H2PingUseTLSSnake} {
+		if uses != nil {
+			return *uses
+		}
+	}
+	return b.H2PING != ""
 }
 
 // record is the check on the agent's node, but for what names it.

@@ -38,11 +38,11 @@ var ofSnapshots = []mutant{
 	},
 	{
 		name: "entries leave before the snapshot that covers them is marked", guarantee: "G05",
-		file: "node/snapshot.go", pkg: "./node", test: "^(TestKillDuringSnapshot|TestG26_RestartShowsWhatWasAcknowledged)$",
-		search: "\t\tif err := n.appender.log.markSnapshot(mark); err != nil {\n\t\t\treturn fatal(\"mark snapshot\", err)\n\t\t}\n" +
-			"\t\tif err := n.appender.log.release(meta.Index); err != nil {\n\t\t\treturn fatal(\"release the log\", err)\n\t\t}\n",
-		replace: "\t\tif err := n.appender.log.release(meta.Index); err != nil {\n\t\t\treturn fatal(\"release the log\", err)\n\t\t}\n" +
-			"\t\tif err := n.appender.log.markSnapshot(mark); err != nil {\n\t\t\treturn fatal(\"mark snapshot\", err)\n\t\t}\n",
+		file: "node/appender.go", pkg: "./node", test: "^(TestKillDuringSnapshot|TestG26_RestartShowsWhatWasAcknowledged)$",
+		search: "\tif err := a.untilSpace(ctx, \"mark snapshot\", func() error { return a.log.markSnapshot(mark) }); err != nil {\n\t\treturn err\n\t}\n" +
+			"\tif err := a.log.release(mark.Index); err != nil {\n\t\treturn fatal(\"release the log\", err)\n\t}\n\treturn nil\n",
+		replace: "\tif err := a.log.release(mark.Index); err != nil {\n\t\treturn fatal(\"release the log\", err)\n\t}\n" +
+			"\treturn a.untilSpace(ctx, \"mark snapshot\", func() error { return a.log.markSnapshot(mark) })\n",
 	},
 	{
 		name: "changes of members that a snapshot holds are made again", guarantee: "G33",
