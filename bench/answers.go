@@ -247,11 +247,14 @@ func (f *fleet) unconfirmed(p pending, ans *answer, now time.Duration) error {
 	} else if a.token == p.token {
 		f.unsure++
 	}
-	if !f.roams || a.token != p.token {
-		return nil // the next one is due anyway
+	if a.token != p.token {
+		return nil
+	}
+	a.owe(p.intended, p.token)
+	if !f.roams {
+		return nil // the next one is due anyway, and counts from when this one was
 	}
 	a.tries++
-	a.owe(p.intended, p.token)
 	f.plan(now+pause/2+rand.N(pause), stepRetry, a, nil)
 	return nil
 }

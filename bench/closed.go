@@ -126,11 +126,14 @@ func (r *run) callOn(ctx context.Context, c caller, records []*opRecord, retries
 	for i := 0; ctx.Err() == nil; i++ {
 		began, n := r.now(), i%len(records)
 		err := c.call(ctx, n)
-		if wait, overloaded := overloadOf(err); overloaded && retries {
+		for retries && ctx.Err() == nil { // what it takes counts from the first try
+			wait, overloaded := overloadOf(err)
+			if !overloaded {
+				break
+			}
 			r.outcome(ctx, r.rec.op(turnedAway), began, nil)
 			_ = sleep(ctx, wait)
-			i--
-			continue
+			err = c.call(ctx, n)
 		}
 		r.outcome(ctx, records[n], began, err)
 		if err != nil && !isRefusal(err) && ctx.Err() == nil {
@@ -295,7 +298,33 @@ func (r *run) measure(ctx context.Context, cfg *Closed, errs <-chan error) error
 	}
 	r.account(before, own, r.now()-began)
 	r.judgeErrors()
+	r.judgeSilence(began)
 	return nil
+}
+
+// Of a closed loop whose servers stop to answer: each client waits for its answer, and none of
+// what they wait for is in a percentile.
+const (
+	silenceAllowed = time.Second
+	silenceTimes   = 20 // of what is usual between two answers
+)
+
+// judgeSilence sees whether what was answered since a time has not been answered lately.
+func (r *run) judgeSilence(began time.Duration) {
+	now := r.now()
+	records := r.rec.all()
+	for _, name := range sortedKeys(records) {
+		o := records[name]
+		o.mu.Lock()
+		count, last := o.count+o.errors, o.last
+		o.mu.Unlock()
+		if name == turnedAway || count < silenceTimes { // of fewer nothing is usual
+			continue
+		}
+		if usual := (last - began) / time.Duration(count); now-last > max(silenceAllowed, silenceTimes*usual) {
+			r.check.Violate("no %s was answered in the last %v, where one was every %v before", name, (now - last).Round(time.Millisecond), usual)
+		}
+	}
 }
 
 // errorsAllowed is the part of a closed loop's answers that may be errors:

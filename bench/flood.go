@@ -122,6 +122,7 @@ type flood struct {
 	offered  atomic.Int64
 	unsent   atomic.Int64 // for which no client was free: each had a request under way
 	lateOnes atomic.Int64 // requests that were not answered in time, or broke
+	denied   atomic.Int64 // operations that were done: what was asked for is another's
 
 	explained string // the name of a lease
 }
@@ -213,6 +214,9 @@ func (a Action) floodName() string {
 
 // judgeFlood notes what a flood came to.
 func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
+	if denied := f.denied.Load(); denied > 0 {
+		o.fact(f.name+"_denied_share", float64(denied)/float64(max(1, f.done.Load())))
+	}
 	if f.action.Times == 0 && o.peak == 0 {
 		o.peak, o.best, o.rates = rate, rate, map[string]float64{}
 		o.fact("carried_per_second", rate)

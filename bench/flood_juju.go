@@ -39,7 +39,11 @@ func openJujuClaims(ctx context.Context, f *flood, member, n int) (*floodClient,
 	if err != nil {
 		return nil, err
 	}
-	c := &jujuClaimer{conn: conn, id: jujuLoginID, judge: judgeJujuClaims}
+	c := &jujuClaimer{conn: conn, id: jujuLoginID, judge: func(payload []byte, id uint64) (int, error) {
+		granted, denied, err := judgeJujuClaims(payload, id)
+		f.denied.Add(int64(denied))
+		return granted + denied, err
+	}}
 	sets := f.sets(n, floodClients*jujuFloodSets)
 	for unit := range jujuFloodUnits {
 		for _, set := range sets {
@@ -100,8 +104,9 @@ func readJuju(conn io.Reader) ([]byte, error) {
 	}
 }
 
-// judgeJujuClaims counts the claims that have a certain answer.
-func judgeJujuClaims(payload []byte, id uint64) (done int, err error) {
+// judgeJujuClaims counts the claims that have a certain answer: those that were granted, and
+// those that were denied, for another unit leads, which costs the server no entry of its log.
+func judgeJujuClaims(payload []byte, id uint64) (granted, denied int, err error) {
 	var r struct {
 		ID       uint64 `json:"request-id"`
 		Error    string `json:"error"`
@@ -113,19 +118,22 @@ func judgeJujuClaims(payload []byte, id uint64) (done int, err error) {
 		}
 	}
 	if err := json.Unmarshal(payload, &r); err != nil || r.ID != id {
-		return 0, fmt.Errorf("%w: request %d was answered with %.80q", errWire, id, payload)
+		return 0, 0, fmt.Errorf("%w: request %d was answered with %.80q", errWire, id, payload)
 	}
 	if r.Error != "" {
-		return 0, jujuFailure(r.Error, r.Code)
+		return 0, 0, jujuFailure(r.Error, r.Code)
 	}
 	for _, one := range r.Response.Results {
-		if one.Error == nil || one.Error.Code == jujuDenied {
-			done++
-			continue
+		switch {
+		case one.Error == nil:
+			granted++
+		case one.Error.Code == jujuDenied:
+			denied++
+		default:
+			err = jujuFailure(one.Error.Message, one.Error.Code)
 		}
-		err = jujuFailure(one.Error.Message, one.Error.Code)
 	}
-	return done, err
+	return granted, denied, err
 }
 
 // jujuFailure is an error of a call. A server that is overloaded has the client try again.

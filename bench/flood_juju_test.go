@@ -61,23 +61,23 @@ func TestFloodsOfAScenarioOfJujus(t *testing.T) {
 
 func TestAnswersToJujusClaims(t *testing.T) {
 	for answer, want := range map[string]struct {
-		done int
-		kind incumbent.Kind
+		granted, denied int
+		kind            incumbent.Kind
 	}{
-		`{"request-id":7,"response":{"results":[{},{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}}`: {2, incumbent.OK},
-		`{"request-id":7,"response":{"results":[{},{"error":{"message":"later","code":"try again"}}]}}`:                                 {1, incumbent.Overloaded},
-		`{"request-id":7,"response":{"results":[{"error":{"message":"permission denied","code":"unauthorized access"}}]}}`:              {0, incumbent.Unavailable},
-		`{"request-id":7,"error":"later","error-code":"try again"}`:                                                                     {0, incumbent.Overloaded},
-		`{"request-id":7,"error":"no"}`: {0, incumbent.Unavailable},
+		`{"request-id":7,"response":{"results":[{},{"error":{"message":"leadership claim denied","code":"leadership claim denied"}}]}}`: {1, 1, incumbent.OK},
+		`{"request-id":7,"response":{"results":[{},{"error":{"message":"later","code":"try again"}}]}}`:                                 {1, 0, incumbent.Overloaded},
+		`{"request-id":7,"response":{"results":[{"error":{"message":"permission denied","code":"unauthorized access"}}]}}`:              {0, 0, incumbent.Unavailable},
+		`{"request-id":7,"error":"later","error-code":"try again"}`:                                                                     {0, 0, incumbent.Overloaded},
+		`{"request-id":7,"error":"no"}`: {0, 0, incumbent.Unavailable},
 	} {
-		done, err := judgeJujuClaims([]byte(answer), 7)
-		if done != want.done || incumbent.KindOf(err) != want.kind {
-			t.Errorf("%s: %d done, %v", answer, done, err)
+		granted, denied, err := judgeJujuClaims([]byte(answer), 7)
+		if granted != want.granted || denied != want.denied || incumbent.KindOf(err) != want.kind {
+			t.Errorf("%s: %d granted, %d denied, %v", answer, granted, denied, err)
 		}
 	}
 	for _, answer := range []string{`{"request-id":8,"response":{"results":[{}]}}`, `{`, ``} {
-		if done, err := judgeJujuClaims([]byte(answer), 7); done != 0 || !errors.Is(err, errWire) {
-			t.Errorf("%q: %d done, %v", answer, done, err)
+		if granted, denied, err := judgeJujuClaims([]byte(answer), 7); granted+denied != 0 || !errors.Is(err, errWire) {
+			t.Errorf("%q: %d granted, %d denied, %v", answer, granted, denied, err)
 		}
 	}
 }

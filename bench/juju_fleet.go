@@ -48,7 +48,7 @@ type jujuFleet struct {
 	failure  error
 	struckAt time.Duration // when the fault that is played began; 0: none has
 
-	opHandshake, opConnect, opClaim, opExtend, opPing, opHandOver, opRecovery *opRecord
+	opHandshake, opConnect, opClaim, opDenied, opExtend, opPing, opHandOver, opRecovery *opRecord
 }
 
 // unit is one candidate for the leadership of its application.
@@ -105,7 +105,7 @@ func newJujuFleet(ctx context.Context, r *run, login jujuLogin, hosts []string, 
 	f := &jujuFleet{
 		run: r, ttl: time.Duration(r.sc.TTL), every: time.Duration(r.sc.Every), login: login, hosts: hosts, part: p,
 		tls: jujuTLS(), park: set, agenda: newAgenda(),
-		opHandshake: r.rec.op("handshake"), opConnect: r.rec.op("connect"), opClaim: r.rec.op("claim"), opExtend: r.rec.op("extend"),
+		opHandshake: r.rec.op("handshake"), opConnect: r.rec.op("connect"), opClaim: r.rec.op("claim"), opDenied: r.rec.op("claim-denied"), opExtend: r.rec.op("extend"),
 		opPing: r.rec.op("ping"), opHandOver: r.rec.op("hand-over"), opRecovery: r.rec.op("recovery"),
 	}
 	f.ctx, f.cancel = context.WithCancel(ctx)

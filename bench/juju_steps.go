@@ -252,7 +252,7 @@ func (f *jujuFleet) denied(u *unit, call jujuCall, now time.Duration) {
 		f.say("lost     %s after %v in %v", u.name(), (now - u.since).Round(time.Second), (now - call.sent).Round(time.Millisecond))
 		f.noLongerLeads(u)
 	} else {
-		f.opClaim.done(now, now-call.intended, 1)
+		f.opDenied.done(now, now-call.intended, 1)
 	}
 	f.send(u, stepBlock, now)
 }

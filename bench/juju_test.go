@@ -107,10 +107,10 @@ func TestJujuLadder(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
-			if s.Ops["claim"].Count != 24 || s.Ops["connect"].Count != 24 || s.Ops["handshake"].Count != 24 || s.Ops["extend"].Count < 24 || s.Ops["extend"].P50 <= 0 {
+			if s.Ops["claim"].Count != 8 || s.Ops["claim-denied"].Count != 16 || s.Ops["connect"].Count != 24 || s.Ops["handshake"].Count != 24 || s.Ops["extend"].Count < 24 || s.Ops["extend"].P50 <= 0 {
 				t.Errorf("%+v", s.Ops)
 			}
-			if len(s.Steps) != 2 || s.Steps[0].Ops["claim"].Count != 12 || s.Steps[1].Ops["claim"].Count != 12 {
+			if len(s.Steps) != 2 || s.Steps[0].Ops["claim"].Count != 4 || s.Steps[1].Ops["claim-denied"].Count != 8 {
 				t.Errorf("steps %+v", s.Steps)
 			}
 		})

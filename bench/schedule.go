@@ -11,10 +11,11 @@ type planned struct {
 	what  step
 	agent *agent
 	link  *fleetLink
-	unit  *unit     // of a fleet of Juju's
-	conn  *jujuConn // of the unit, where the step is about it
-	token uint64    // that the step is about
-	gen   uint64    // of the agent's holding when it was planned
+	unit  *unit         // of a fleet of Juju's
+	conn  *jujuConn     // of the unit, where the step is about it
+	token uint64        // that the step is about
+	gen   uint64        // of the agent's holding when it was planned
+	since time.Duration // when it was first to be sent, of one that was refused
 }
 
 // idleWait is how long an empty schedule sleeps unless it is woken.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -51,9 +52,10 @@ func (f *fleet) plan(at time.Duration, what step, a *agent, l *fleetLink) {
 	f.enqueue(p)
 }
 
-// again plans a step that was refused, about the token it was about. Held: f.mu.
+// again plans a step that was refused, about the token it was about. What it takes counts from
+// when it was first to be sent. Held: f.mu.
 func (f *fleet) again(at time.Duration, p pending) {
-	f.enqueue(planned{at: at, what: p.what, agent: p.agent, token: p.token, gen: p.agent.gen})
+	f.enqueue(planned{at: at, what: p.what, agent: p.agent, token: p.token, gen: p.agent.gen, since: p.intended})
 }
 
 // perform does one planned step. Held: f.mu.
@@ -75,7 +77,7 @@ func (f *fleet) perform(p planned) {
 	case p.what == stepAccept && p.token != p.agent.offered: // over
 	case p.what == stepAttach && p.token != p.agent.link.opened: // the next stream has attached it anew
 	default:
-		f.send(p.at, p.what, p.agent, p.token)
+		f.send(cmp.Or(p.since, p.at), p.what, p.agent, p.token)
 	}
 }
 

@@ -148,8 +148,8 @@ func (s *Summary) value(name string) (float64, bool) {
 	}
 	op, field, ok := cutLast(name, ".")
 	sum, known := s.Ops[op]
-	if !ok || !known {
-		return 0, false
+	if !ok || !known || sum.Count == 0 && sum.Errors > 0 && field != "errors" {
+		return 0, false // all of them failed: nothing is known of how long they take
 	}
 	v, ok := map[string]float64{
 		"p50_ms": sum.P50, "p90_ms": sum.P90, "p99_ms": sum.P99, "p999_ms": sum.P999, "max_ms": sum.Max, "errors": float64(sum.Errors),
@@ -296,6 +296,9 @@ func Compare(w io.Writer, a, b *Summary) error {
 		row(op+" p50 ms", x.P50, y.P50)
 		row(op+" p99 ms", x.P99, y.P99)
 		row(op+" max ms", x.Max, y.Max)
+		if x.Errors+y.Errors > 0 {
+			row(op+" errors", float64(x.Errors), float64(y.Errors))
+		}
 		if x.CPUMicros > 0 && y.CPUMicros > 0 {
 			row(op+" server CPU µs", x.CPUMicros, y.CPUMicros)
 		}

@@ -503,6 +503,17 @@ func (s *Server) wait(ctx context.Context) error {
 	}
 }
 
+// clientsPercent is the part of the time in which clients may end what they have under way.
+const clientsPercent = 60
+
+// untilOf is how long a context lasts.
+func untilOf(ctx context.Context) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		return time.Until(at)
+	}
+	return DefaultStopTimeout
+}
+
 // Close leaves in order: it refuses what is new, answers what waits, hands on
 // what was read, and stops. When ctx ends first it stops at once, which loses
 // nothing that was acknowledged.
@@ -514,14 +525,21 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.closeControl()
 	s.leaveChecks(ctx)
-	errs := []error{s.http.Shutdown(ctx), s.park.Close(ctx), s.door.Close(ctx), s.closeDNS(ctx)}
+	// Clients have a part of the time: one that sends a request for ever, or takes its answer for
+	// ever, is not to cost the cluster its leader.
+	clients, cancel := context.WithTimeout(ctx, untilOf(ctx)*clientsPercent/100)
+	cut := []error{s.http.Shutdown(clients), s.park.Close(clients), s.door.Close(clients), s.closeDNS(clients)}
 	for _, o := range s.opened {
-		errs = append(errs, o.serving.Close(ctx))
+		cut = append(cut, o.serving.Close(clients))
+	}
+	cancel()
+	if err := errors.Join(cut...); err != nil && ctx.Err() == nil {
+		s.log.Warn("clients were cut off", "cause", "they had not ended in time")
 	}
 	s.http.Close()
 	s.backups.stop(ctx)
 	// The node hands leadership over, which takes peers and the lease loop.
-	errs = append(errs, s.engine.Close(ctx))
+	errs := []error{s.engine.Close(ctx)}
 	s.stop()
 	errs = append(errs, s.wait(ctx), s.cluster.Close(ctx))
 	s.trail.close()

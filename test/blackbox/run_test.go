@@ -3,6 +3,8 @@ package blackbox
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,5 +232,27 @@ func TestRunStopsWhenTheLeaseIsLost(t *testing.T) {
 	// it: a test of supervision looks at that on a clock of its own.
 	if code := b.code(); code != 122 || !strings.Contains(b.out.String(), "killed before its deadline") && !strings.Contains(b.out.String(), "the lease was lost") {
 		t.Errorf("exit code %d, %q", code, &b.out)
+	}
+}
+
+// A client that never ends its request does not keep a member from leaving in order.
+func TestLeavingDoesNotWaitForOneClient(t *testing.T) {
+	m := start(t, t.TempDir(), nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(m.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "POST /incumbent.v1.LeaseService/Claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(t.Context(), m.client(), "a", "h", time.Minute); err != nil { // the request before is being read by now
+		t.Fatal(err)
+	}
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := m.wait(patience); code != 0 {
+		t.Errorf("exit code %d\n%s", code, m.stderr)
 	}
 }
