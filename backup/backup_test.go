@@ -228,7 +228,7 @@ func TestFolder(t *testing.T) {
 	ours := []string{save(t, fsys, "/b", "ours", "n1", 3), save(t, fsys, "/b", "ours", "n2", 5), save(t, fsys, "/b", "ours", "n1", 7)}
 	other := save(t, fsys, "/b", "others", "n1", 1)
 	damaged, mine := "incumbent-damaged@n1.backup", "by-hand.backup"
-	for name, content := range map[string]string{damaged: "INCBACK1xxxxxxx", mine: "", "notes.txt": "x", "incumbent-1@n2.backup.tmp": "", "incumbent-2@n1.backup.tmp": ""} {
+	for name, content := range map[string]string{damaged: "INCBACK1xxxxxxx", mine: "", "notes.txt": "x", "incumbent-1@n2.backup.tmp": "", "incumbent-2@n1.backup.tmp": "", "incumbent-3@n1.backup.00ff.tmp": ""} {
 		if err := vfs.WriteFile(fsys, "/b/"+name, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
@@ -261,8 +261,38 @@ func TestFolder(t *testing.T) {
 		t.Errorf("left %q, want %q", got, want)
 	}
 	all, err := fsys.List("/b")
-	if err != nil || !slices.Contains(all, "incumbent-1@n2.backup.tmp") || slices.Contains(all, "incumbent-2@n1.backup.tmp") {
+	if err != nil || !slices.Contains(all, "incumbent-1@n2.backup.tmp") || slices.Contains(all, "incumbent-2@n1.backup.tmp") || slices.Contains(all, "incumbent-3@n1.backup.00ff.tmp") {
 		t.Errorf("left %q, %v", all, err)
+	}
+}
+
+// What somebody else keeps beside a backup's name stays, and two backups that are written to one
+// name at once do not mix.
+func TestNothingElseIsOverwritten(t *testing.T) {
+	fsys := vfs.NewMem()
+	if err := vfs.MkdirAll(fsys, "/b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := vfs.WriteFile(fsys, "/b/a.tmp", []byte("mine")); err != nil {
+		t.Fatal(err)
+	}
+	err := Save(fsys, "/b/a", func(w io.Writer) error {
+		if _, err := io.WriteString(w, "first"); err != nil {
+			return err
+		}
+		if err := Save(fsys, "/b/a", func(w io.Writer) error { _, err := io.WriteString(w, "2"); return err }); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, " whole")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"/b/a.tmp": "mine", "/b/a": "first whole"} {
+		if got, err := vfs.ReadFile(fsys, name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func Save(fsys vfs.FS, path string, write func(io.Writer) error) error {
 	if _, err := fsys.Size(path); err == nil {
 		return incumbent.Errorf(incumbent.Exists, "%s is there already", path).WithHint("give another name, or move it away")
 	}
-	tmp := path + temporary
+	tmp := fmt.Sprintf("%s.%016x%s", path, rand.Uint64(), temporary) // nobody else's, nor of a backup under way
 	err := saveAs(fsys, tmp, write)
 	if err == nil {
 		err = fsys.Rename(tmp, path)
@@ -168,7 +169,7 @@ func RemoveUnfinished(fsys vfs.FS, dir, member string) error {
 		return inFile(dir, err)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, namePrefix) && strings.HasSuffix(name, "@"+member+nameSuffix+temporary) {
+		if strings.HasPrefix(name, namePrefix) && strings.Contains(name, "@"+member+nameSuffix) && strings.HasSuffix(name, temporary) {
 			if err := fsys.Remove(filepath.Join(dir, name)); err != nil {
 				return inFile(dir, err)
 			}

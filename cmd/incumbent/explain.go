@@ -21,7 +21,7 @@ hands.`,
 		Example: "  incumbent lease explain db/primary",
 	}
 	addStale(c)
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		l, err := getLease(c, cl, name)
 		if err != nil {
 			return err

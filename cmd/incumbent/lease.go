@@ -41,7 +41,7 @@ func leaseCommand(env *environment) *cobra.Command {
 type leaseCall func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error
 
 // leaseVerb completes a verb that takes the name of one lease.
-func leaseVerb(c *cobra.Command, call leaseCall) *cobra.Command {
+func leaseVerb(env *environment, c *cobra.Command, call leaseCall) *cobra.Command {
 	c.Use += " NAME"
 	c.Args = exactArgs("NAME")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -49,11 +49,29 @@ func leaseVerb(c *cobra.Command, call leaseCall) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := ownToken(env, c, name); err != nil {
+			return err
+		}
 		err = withClient(c, func(cl *client.Client) error { return call(c, cl, name) })
 		return advise(err, name.Name)
 	}
 	addOutput(c)
 	return c
+}
+
+// ownToken forgets a token that 'incumbent run' has put into the environment if the verb is
+// about another lease than it holds.
+func ownToken(env *environment, c *cobra.Command, name *apiv1.LeaseName) error {
+	f := c.Flags().Lookup("token")
+	if f == nil || typed(f) {
+		return nil
+	}
+	for part, is := range map[string]string{"lease": name.Name, "namespace": name.Namespace, "model": name.Model} {
+		if v, ok := lookupEnv(env, part); ok && v != is {
+			return f.Value.Set("0")
+		}
+	}
+	return nil
 }
 
 // advise says what helps somebody who was refused because of another holder.
@@ -87,7 +105,7 @@ entry of the log, a refused one and one that only extends too. To keep a lease u
 	}
 	addClaimant(c)
 	c.Flags().Duration("ttl", 15*time.Second, "how long without an extension, 1s to 24h")
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		ttl, err := ttlFlag(c)
 		if err != nil {
 			return err
@@ -114,7 +132,7 @@ func leaseExtend(env *environment) *cobra.Command {
 		Example: "  incumbent lease extend db/primary --holder me\n  incumbent lease extend db/primary --token 17",
 	}
 	addHolding(c)
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		holder, token, err := holding(c)
 		if err != nil {
 			return err
@@ -160,7 +178,7 @@ earlier holding, succeeds and does nothing. Exit code 3: another holds it.`,
 		Example: "  incumbent lease release db/primary --holder me",
 	}
 	addHolding(c)
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		holder, token, err := holding(c)
 		if err != nil {
 			return err
@@ -193,7 +211,7 @@ not the one --token names.`,
 	c.Flags().Uint64("token", 0, "only this holding (0: whichever it is)")
 	c.Flags().Bool("force", false, "free now, before the holder's own deadline")
 	c.Flags().String("by", "", "who revokes, for the history (default: host and process id)")
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		req := &apiv1.RevokeRequest{Name: name, By: cmp.Or(text(c, "by"), processName()), Idempotency: cl.NewKey()}
 		req.Token, _ = c.Flags().GetUint64("token")
 		req.Force, _ = c.Flags().GetBool("force")
@@ -218,7 +236,7 @@ next in the queue is asked. Exit code 3: the holder named does not hold it.`,
 	c.Flags().String("session", "", "the session that owns it now, if one does")
 	c.Flags().String("to-session", "", "the session it goes to")
 	c.Flags().String("to-holder", "", "the holder it goes to (default: as the session waits in the queue)")
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		req := &apiv1.TransferRequest{
 			Name: name, Session: text(c, "session"), ToSession: text(c, "to-session"), ToHolder: text(c, "to-holder"), Idempotency: cl.NewKey(),
 		}
@@ -245,7 +263,7 @@ func leasePin(env *environment) *cobra.Command {
 		Example: "  incumbent lease pin db/primary --by upgrade-17",
 	}
 	c.Flags().String("by", "", "the entity that pins")
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		if err := pinFlag(c); err != nil {
 			return err
 		}
@@ -265,7 +283,7 @@ func leaseUnpin(env *environment) *cobra.Command {
 		Example: "  incumbent lease unpin db/primary --by upgrade-17",
 	}
 	c.Flags().String("by", "", "the entity that pins")
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		if err := pinFlag(c); err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ func leaseGet(env *environment) *cobra.Command {
 		Example: "  incumbent lease get db/primary -o json",
 	}
 	addStale(c)
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		l, err := getLease(c, cl, name)
 		if err != nil {
 			return err
@@ -241,7 +241,7 @@ func leaseHistory(env *environment) *cobra.Command {
 		Example: "  incumbent lease history db/primary",
 	}
 	addStale(c)
-	return leaseVerb(c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
+	return leaseVerb(env, c, func(c *cobra.Command, cl *client.Client, name *apiv1.LeaseName) error {
 		l, err := getLease(c, cl, name)
 		if err != nil {
 			return err

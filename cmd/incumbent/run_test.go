@@ -246,6 +246,21 @@ func TestG24_ARunsChildWritesUnderItsToken(t *testing.T) {
 	}
 }
 
+// The token in a child's environment is of its own lease, and of no other.
+func TestTheTokenOfARunIsOfItsLease(t *testing.T) {
+	s := openServer(t)
+	child := map[string]string{"INCUMBENT_SERVER": s.URL(), "INCUMBENT_LEASE": "own", "INCUMBENT_TOKEN": "1"}
+	if got := execute(t, nil, "lease", "claim", "other", "--holder", "me", "--server", s.URL()); got.code != 0 {
+		t.Fatalf("code %d, error %q", got.code, got.stderr)
+	}
+	if got := execute(t, child, "lease", "release", "other", "--holder", "me"); got.code != 0 || !strings.Contains(got.stdout, "other released") {
+		t.Errorf("code %d, output %q, error %q", got.code, got.stdout, got.stderr)
+	}
+	if got := execute(t, child, "lease", "release", "own", "--holder", "me"); got.code != 0 || !strings.Contains(got.stdout, "nothing to release") {
+		t.Errorf("its own: code %d, output %q, error %q", got.code, got.stdout, got.stderr)
+	}
+}
+
 func TestChildEnvironment(t *testing.T) {
 	name := incumbent.Name{Namespace: "ns", Model: "m", Lease: "l"}
 	all := childEnvironment(name, "me", 17, 15*time.Second, time.UnixMilli(1234))

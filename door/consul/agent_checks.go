@@ -128,7 +128,9 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 		return
 	}
 	// Where it changes nothing it is no command: it extends the ttl.
+	d := r.door
 	cmd := catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
+	cmd.StatusOnly = c.Status == status && d.outputs.settled(c, cmd.Output, d.monotonic(), d.jitter())
 	r.execute(func(call engine.Call, done func(core.Result)) { r.door.engine.Pass(call, cmd, done) }, func(res core.Result) {
 		if res.Err != nil {
 			r.refusedByCatalog(&cmd, &res)

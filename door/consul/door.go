@@ -131,6 +131,7 @@ type Door struct {
 	strangers strangers
 
 	polls       *pollsTold
+	outputs     outputs
 	boards      boards
 	expressions expressions
 
