@@ -218,7 +218,7 @@ func checkClock() finding {
 	if source == "jiffies" {
 		return finding{"clock", "warning", "clock source jiffies is coarse", "choose tsc, kvm-clock or hpet"}
 	}
-	return finding{"clock", "ok", "clock source " + source + "; wall clocks decide nothing here", ""}
+	return finding{"clock", "ok", "clock source " + source + "; wall clocks decide about the ends of credentials and certificates alone", ""}
 }
 
 // checkCertificate looks at the certificate that this client shows; false if it
