@@ -23,6 +23,9 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	if err := c.read(b); err != nil {
 		return core.Result{Err: err}
 	}
+	if err := c.Service.tooNew(x.ActiveSchema()); err != nil {
+		return core.Result{Err: err}
+	}
 	switch alone := x.Reading() == nil; {
 	case alone && c.Verb == Get:
 		return core.Result{Err: refused(incumbent.Invalid, "only a transaction reads")}

@@ -54,7 +54,8 @@ const (
 	MaxOutputBytes      = 4 << 10             // of the output of a check
 	MaxDefinitionBytes  = 32 << 10            // of the definition of a check
 	MaxTags             = 256                 // of a service
-	MaxTagBytes         = 512                 // of a tag
+	MaxTagBytes         = 8 << 10             // of a tag: proxies are told by them what to route
+	MaxTagsBytes        = 128 << 10           // of all tags of a service
 	MaxPairs            = 64                  // of metadata, and of tagged addresses: each
 	MaxPairKeyBytes     = 128                 // of a key of either
 	MaxPairValueBytes   = 512                 // of a value of either

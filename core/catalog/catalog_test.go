@@ -283,7 +283,7 @@ func (t *governedTables) Terms() *core.Terms {
 // grow, shrink or go.
 func TestG39_LargeRecordsCountAsMore(t *testing.T) {
 	s := core.New(leases.Family{}, governed{most: 6})
-	tags := func(n int) []string { return slices.Repeat([]string{strings.Repeat("x", MaxTagBytes)}, n) }
+	tags := func(n int) []string { return slices.Repeat([]string{strings.Repeat("x", firstMaxTagBytes)}, n) }
 	register := func(who string, size int, want incumbent.Kind, count int64) {
 		t.Helper()
 		c := Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &Service{ID: "s", Name: "web", Tags: tags(size)}}
@@ -313,6 +313,39 @@ func TestG39_LargeRecordsCountAsMore(t *testing.T) {
 	}
 }
 
+// Proxies are told by tags what to route, by rules of more than 512 bytes. Members of earlier
+// versions would refuse them, so there are none while one of these belongs to the cluster.
+func TestG49_LongTagsComeOnceAllMembersKnowOfThem(t *testing.T) {
+	s := core.New(leases.Family{}, Family{})
+	register := func(tags ...string) incumbent.Kind {
+		c := Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &Service{ID: "s", Name: "web", Tags: tags}}
+		results := make([]core.Result, 1)
+		s.Apply([][]byte{c.Encode(core.Meta{})}, results)
+		return incumbent.KindOf(errorOf(results[0]))
+	}
+	long := strings.Repeat("x", MaxTagBytes)
+	for _, x := range []struct {
+		schema uint32
+		tags   []string
+		want   incumbent.Kind
+	}{
+		{tagsSchema - 1, []string{long[:firstMaxTagBytes]}, incumbent.OK},
+		{tagsSchema - 1, []string{"a", long[:firstMaxTagBytes+1]}, incumbent.TooLarge},
+		{tagsSchema, []string{"a", long}, incumbent.OK},
+		{tagsSchema, []string{long + "x"}, incumbent.TooLarge},
+		{tagsSchema, slices.Repeat([]string{long}, MaxTagsBytes/MaxTagBytes), incumbent.OK},
+		{tagsSchema, slices.Repeat([]string{long}, MaxTagsBytes/MaxTagBytes+1), incumbent.TooLarge},
+	} {
+		must(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: x.schema}})
+		if got := register(x.tags...); got != x.want {
+			t.Errorf("schema %d, %d tags, the last of %d bytes: %v, want %v", x.schema, len(x.tags), len(x.tags[len(x.tags)-1]), got, x.want)
+		}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A member that counts each record as one would execute what is refused for a large one:
 // until all members count further ones a record says nothing of them, and stays as it is
 // until it is registered anew.
@@ -326,7 +359,7 @@ func TestG49_LargeRecordsCountAsMoreOnceAllMembersCountSo(t *testing.T) {
 	register := func(address, id string) *incumbent.Error {
 		c := Command{
 			Verb: Register, Target: on("n"), Node: &Node{Address: address, Meta: []Pair{{"k", "v"}}},
-			Service: &Service{ID: id, Name: "web", Tags: slices.Repeat([]string{large[:MaxTagBytes]}, 32)},
+			Service: &Service{ID: id, Name: "web", Tags: slices.Repeat([]string{large[:firstMaxTagBytes]}, 32)},
 			Checks:  []*Check{{ID: "c-" + id, Status: Passing, ServiceID: id, Definition: []byte(large)}},
 		}
 		results := make([]core.Result, 1)
@@ -415,7 +448,7 @@ func TestG49_LargeRecordsCountAsMoreOnceAllMembersCountSo(t *testing.T) {
 // A record of a snapshot counts as one or as what it is, and nothing else.
 func TestARecordThatCountsAsAnythingIsRefused(t *testing.T) {
 	for further, fine := range map[uint64]bool{0: true, 2: true, 1: false, 3: false, 1 << 60: false} {
-		s := &Service{Namespace: space, Node: "n", ID: "s", Name: "web", Tags: slices.Repeat([]string{strings.Repeat("x", MaxTagBytes)}, 16), Created: 1, Modified: 1, Further: further}
+		s := &Service{Namespace: space, Node: "n", ID: "s", Name: "web", Tags: slices.Repeat([]string{strings.Repeat("x", firstMaxTagBytes)}, 16), Created: 1, Modified: 1, Further: further}
 		tables := newTables()
 		var w recordWriter
 		for _, b := range [][]byte{

@@ -103,14 +103,39 @@ func (n *Node) validate() error {
 	)
 }
 
+// Until all members know of longer tags than the first version of services had there are none:
+// they would refuse what this one executes.
+const (
+	tagsSchema       = 11
+	firstMaxTagBytes = 512
+)
+
+// tooNew is the error of what a member may not know yet.
+func (s *Service) tooNew(active uint32) *incumbent.Error {
+	if s == nil || active >= tagsSchema {
+		return nil
+	}
+	for _, tag := range s.Tags {
+		if len(tag) > firstMaxTagBytes {
+			return incumbent.Errorf(incumbent.TooLarge, "tag has %d bytes; %d are allowed until all members know of longer ones", len(tag), firstMaxTagBytes)
+		}
+	}
+	return nil
+}
+
 func (s *Service) validate() error {
 	if len(s.Tags) > MaxTags {
 		return incumbent.Errorf(incumbent.TooLarge, "tags: limit MaxTags is %d", MaxTags)
 	}
+	all := 0
 	for _, tag := range s.Tags {
 		if err := most("tag", tag, MaxTagBytes); err != nil {
 			return err
 		}
+		all += len(tag)
+	}
+	if all > MaxTagsBytes {
+		return incumbent.Errorf(incumbent.TooLarge, "tags have %d bytes; %d are allowed", all, MaxTagsBytes)
 	}
 	if len(s.TaggedAddresses) > MaxPairs {
 		return incumbent.Errorf(incumbent.TooLarge, "tagged addresses: limit MaxPairs is %d", MaxPairs)
