@@ -140,7 +140,7 @@ newer than this program. Exit code 3: there is no such file.`,
 // openFile opens a file to read, or standard input.
 func openFile(env *environment, name string) (io.Reader, func(), error) {
 	if name == standardStream {
-		return env.stdin, func() {}, nil
+		return env.input(), func() {}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {

@@ -130,7 +130,7 @@ func valueOf(env *environment, arg string) ([]byte, error) {
 	var err error
 	switch name, isFile := strings.CutPrefix(arg, "@"); {
 	case arg == "-":
-		value, err = io.ReadAll(env.stdin)
+		value, err = io.ReadAll(env.input())
 	case isFile:
 		value, err = os.ReadFile(name)
 	default:

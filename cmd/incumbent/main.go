@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -34,6 +35,7 @@ func main() {
 func run(args []string, env *environment) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	env.interrupted = ctx.Done()
 	root := newRoot(env)
 	root.SetArgs(args)
 	if len(args) == 0 {
@@ -192,7 +194,32 @@ func addExamples(root *cobra.Command) {
 
 // environment is what a command meets of the outside world.
 type environment struct {
+	interrupted           <-chan struct{} // closed by Ctrl-C and SIGTERM; nil: never
 	stdin, stdout, stderr *os.File
 	getenv                func(string) (string, bool)
 	environ               func() []string // nil: nothing is looked for there
+}
+
+// input is standard input to be read until its end. Ctrl-C and SIGTERM end it.
+func (e *environment) input() io.Reader { return interruptible{e} }
+
+type interruptible struct{ env *environment }
+
+// Read implements io.Reader.
+func (u interruptible) Read(p []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	own, read := make([]byte, len(p)), make(chan result, 1)
+	go func() { // which ends with the process, if nothing comes
+		n, err := u.env.stdin.Read(own)
+		read <- result{n, err}
+	}()
+	select {
+	case r := <-read:
+		return copy(p, own[:r.n]), r.err
+	case <-u.env.interrupted:
+		return 0, context.Canceled
+	}
 }

@@ -190,6 +190,14 @@ func serverConfig(c *cobra.Command, logger *slog.Logger) (server.Config, error) 
 	if cfg.Drift, _ = f.GetFloat64("drift"); cfg.Drift == 0 {
 		cfg.Drift = server.ZeroDrift
 	}
+	for _, name := range []string{
+		"disk-reserve-bytes", "history-bytes", "max-connections", "audit-log-bytes", "audit-log-keep",
+		"backup-every", "backup-keep", "checkpoint-interval", "cut-off-after",
+	} {
+		if v := f.Lookup(name).Value.String(); v == "0" || v == "0s" { // which a Config takes for the default
+			return cfg, usageError{fmt.Sprintf("%s: 0 is out of its range: leave it out for the default, %s", name, f.Lookup(name).DefValue)}
+		}
+	}
 	if play, _ := f.GetBool("play"); play && !cfg.Dev {
 		return cfg, usageError{"--play goes with --dev"}
 	}

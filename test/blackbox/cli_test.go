@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -229,5 +231,44 @@ func TestAddressInUse(t *testing.T) {
 	_, said, code := runCLI(t, "server", "--data-dir", t.TempDir(), "--listen", ln.Addr().String())
 	if code != 5 || !strings.Contains(said, "address already in use") || !strings.Contains(said, "--listen") {
 		t.Errorf("exit code %d, %q", code, said)
+	}
+}
+
+// A command that reads standard input ends when it is told to.
+func TestReadingStandardInputIsInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"backup", "verify", "-"}, {"kv", "put", "a", "-"}, {"kv", "import", "-"}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		cmd := exec.Command(binary(t), args...)
+		cmd.Stdin = r
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		time.Sleep(200 * time.Millisecond) // it listens for signals by then, and reads
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			t.Errorf("%v goes on", args)
+		}
+	}
+}
+
+// What is out of range is refused, rather than taken for the default.
+func TestNothingIsNotTheDefault(t *testing.T) {
+	for _, setting := range []string{"--disk-reserve-bytes=0", "--backup-keep=0", "--cut-off-after=0s", "--max-connections=0"} {
+		_, stderr, code := runCLI(t, "server", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", setting)
+		if code != 2 || !strings.Contains(stderr, "out of its range") {
+			t.Errorf("%s: exit code %d, %s", setting, code, stderr)
+		}
 	}
 }
