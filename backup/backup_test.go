@@ -228,7 +228,7 @@ func TestFolder(t *testing.T) {
 	ours := []string{save(t, fsys, "/b", "ours", "n1", 3), save(t, fsys, "/b", "ours", "n2", 5), save(t, fsys, "/b", "ours", "n1", 7)}
 	other := save(t, fsys, "/b", "others", "n1", 1)
 	damaged, mine := "incumbent-damaged@n1.backup", "by-hand.backup"
-	for name, content := range map[string]string{damaged: "INCBACK1xxxxxxx", mine: "", "notes.txt": "x", "incumbent-1@n2.backup.tmp": "", "incumbent-2@n1.backup.tmp": "", "incumbent-3@n1.backup.00ff.tmp": ""} {
+	for name, content := range map[string]string{damaged: "INCBACK1xxxxxxx", mine: "", "notes.txt": "x", "incumbent-1@n2.backup.tmp": "", "incumbent-2@n1.backup.tmp": "", "incumbent-3@n1.backup.0123456789abcdef.tmp": "", "incumbent-4@n1.backup.b.backup.tmp": ""} {
 		if err := vfs.WriteFile(fsys, "/b/"+name, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestFolder(t *testing.T) {
 		t.Errorf("left %q, want %q", got, want)
 	}
 	all, err := fsys.List("/b")
-	if err != nil || !slices.Contains(all, "incumbent-1@n2.backup.tmp") || slices.Contains(all, "incumbent-2@n1.backup.tmp") || slices.Contains(all, "incumbent-3@n1.backup.00ff.tmp") {
+	if err != nil || !slices.Contains(all, "incumbent-1@n2.backup.tmp") || slices.Contains(all, "incumbent-2@n1.backup.tmp") || slices.Contains(all, "incumbent-3@n1.backup.0123456789abcdef.tmp") || !slices.Contains(all, "incumbent-4@n1.backup.b.backup.tmp") {
 		t.Errorf("left %q, %v", all, err)
 	}
 }

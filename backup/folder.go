@@ -169,11 +169,18 @@ func RemoveUnfinished(fsys vfs.FS, dir, member string) error {
 		return inFile(dir, err)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, namePrefix) && strings.Contains(name, "@"+member+nameSuffix) && strings.HasSuffix(name, temporary) {
+		if strings.HasPrefix(name, namePrefix) && unfinishedOf(name, member) {
 			if err := fsys.Remove(filepath.Join(dir, name)); err != nil {
 				return inFile(dir, err)
 			}
 		}
 	}
 	return nil
+}
+
+// unfinishedOf reports whether a file was being written for a member: see Save.
+func unfinishedOf(name, member string) bool {
+	name, ok := strings.CutSuffix(name, temporary)
+	_, rest, whose := strings.Cut(name, "@"+member+nameSuffix)
+	return ok && whose && (rest == "" || len(rest) == 17 && rest[0] == '.')
 }

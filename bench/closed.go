@@ -316,9 +316,9 @@ func (r *run) judgeSilence(began time.Duration) {
 	for _, name := range sortedKeys(records) {
 		o := records[name]
 		o.mu.Lock()
-		count, last := o.count+o.errors, o.last
+		count, last, early := o.count+o.errors, o.last, o.early
 		o.mu.Unlock()
-		if name == turnedAway || count < silenceTimes { // of fewer nothing is usual
+		if name == turnedAway || early || count < silenceTimes { // of fewer nothing is usual
 			continue
 		}
 		if usual := (last - began) / time.Duration(count); now-last > max(silenceAllowed, silenceTimes*usual) {

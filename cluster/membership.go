@@ -181,6 +181,18 @@ func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 	return nil
 }
 
+// majorityOf reports whether the others that are to stay, and are heard of, are a majority of
+// voters. Who does not vote is needed by nobody.
+func (c *Cluster) majorityOf(voters []uint64) bool {
+	live, view := 0, c.engine.View()
+	for _, v := range voters {
+		if v != c.id && !view.MemberGone(v) && c.Connected(v) {
+			live++
+		}
+	}
+	return live > len(voters)/2 || !slices.Contains(voters, c.id)
+}
+
 // settle waits until raft's members are as wanted; false if ctx ends first.
 func (c *Cluster) settle(ctx context.Context, as func(*Roster) bool) (bool, error) {
 	tick := time.NewTicker(settleEvery)

@@ -231,7 +231,7 @@ func (c *Cluster) rememberOthers() error {
 
 // goWhenLetGo ends a member that was removed, once raft does not count it any
 // more: until then its vote may be needed, for its own removal too. One that does not hear of
-// that goes after a while if the others have a majority without it.
+// that goes after a while if those who stay are a majority of all that are counted.
 func (c *Cluster) goWhenLetGo(ctx context.Context) {
 	began := time.Now()
 	_, err := c.settle(ctx, func(r *Roster) bool {
@@ -239,7 +239,7 @@ func (c *Cluster) goWhenLetGo(ctx context.Context) {
 			return false // it is not known yet who is counted
 		}
 		_, counted := r.Counted[c.id]
-		return !counted || time.Since(began) >= removalGrace && c.mayRemove(r.Voters(), c.id, false) == nil
+		return !counted || time.Since(began) >= removalGrace && c.majorityOf(r.Voters())
 	})
 	if err != nil {
 		return // stopping anyway

@@ -54,12 +54,12 @@ type stewardStep struct {
 //     voter, in place of a voter that is no longer recorded if there is one;
 //   - whoever is counted and not recorded goes: a voter that is silent only when nobody is
 //     about to take its place, one that lives only when the others can do without it;
-//   - a leader that was removed hands leadership over, and where nobody is left who may
+//   - a leader that was removed hands leadership over, and where nobody is there who is to
 //     have it stays until somebody is.
 //
 // Only one step is taken at a time.
 func (c *census) decide() stewardStep {
-	if c.gone && slices.ContainsFunc(c.voters, func(id uint64) bool { return c.member(id) != nil }) {
+	if c.gone && slices.ContainsFunc(c.voters, func(id uint64) bool { return c.member(id) != nil && c.progress[id].Active }) {
 		return stewardStep{handOver: true}
 	}
 	if !c.gone && c.member(c.self) == nil {

@@ -54,7 +54,9 @@ func TestStewardDecides(t *testing.T) {
 		"all were removed":              {voters: []uint64{1, 2}, recorded: "", active: []uint64{2}, gone: true, want: ""},
 		"all were, and one comes":       {voters: []uint64{1, 2}, recorded: "4", active: []uint64{2}, gone: true, want: "4 learner"},
 		"all were, and one is there":    {voters: []uint64{1, 2}, learners: []uint64{4}, recorded: "4", active: []uint64{2}, caughtUp: []uint64{4}, gone: true, want: "4 voter"},
-		"the leader was removed":        {voters: []uint64{1, 2, 3}, recorded: "2 3", gone: true, want: "hand over"},
+		"the leader was removed":        {voters: []uint64{1, 2, 3}, recorded: "2 3", active: []uint64{2, 3}, gone: true, want: "hand over"},
+		"it was, and who stays is down": {voters: []uint64{1, 2, 3}, recorded: "3", active: []uint64{2}, gone: true, want: ""},
+		"the same, and one comes":       {voters: []uint64{1, 2, 3}, recorded: "3 4", active: []uint64{2}, gone: true, want: "4 learner"},
 		"the last voter was removed":    {voters: []uint64{1}, recorded: "", gone: true, want: ""},
 	} {
 		c := census{

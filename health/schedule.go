@@ -106,10 +106,12 @@ func (s *schedule) put(now time.Time, c *Check) {
 		return
 	}
 	runs := streak{}
+	if j == nil || j.gone {
+		runs.begun = c.Output != "" // by another member, or by this one before
+	}
 	if j == nil {
 		j = &job{key: c.Key, place: -1, outputAt: now.Add(s.share(s.cfg.OutputEvery))}
 		s.jobs[c.Key] = j
-		runs.begun = c.Output != "" // by another member, or by this one before it was restarted
 	}
 	j.status, j.output, j.record = c.Status, c.Output, c.record
 	j.def, j.stored, j.streak, j.gone = &def, c.Definition, runs, false

@@ -223,8 +223,8 @@ func (b *Book) promised(session int32) int64 {
 }
 
 // countOwned keeps the session's counts of pinned and revoked leases. The clock
-// of a session starts anew when its last pinned lease is unpinned or ends, but not with an
-// offer that nobody accepted: its pin kept nothing.
+// of a session starts anew when a pinned lease of its is unpinned or ends, but not with an
+// offer that nobody accepted: its pin kept nothing. It counts once none is pinned.
 func (b *Book) countOwned(owner int32, was, is flags) {
 	if owner == noSlot {
 		return
@@ -233,10 +233,10 @@ func (b *Book) countOwned(owner int32, was, is flags) {
 	s.revoked += bit(is, revoking) - bit(was, revoking)
 	d := bit(is, pinned) - bit(was, pinned)
 	s.pins += d
+	if d < 0 && was&offered == 0 {
+		s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
+	}
 	if d < 0 && s.pins == 0 {
-		if was&offered == 0 {
-			s.deadline = max(s.deadline, b.now+b.hold(nanos(s.ttl)))
-		}
 		b.arm(sessionRef(owner))
 	}
 }

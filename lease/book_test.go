@@ -71,7 +71,7 @@ func (m *bookModel) leaseChanged(c *leases.Change) {
 	case leases.Granted, leases.Extended:
 		m.restart(l)
 	case leases.Unpinned:
-		if len(l.Pins) == 0 && !l.Revoking { // nor did the pin keep it
+		if len(l.Pins) == 0 && !l.Revoking && !m.offered[l.Token] { // nor did the pin keep it
 			m.unpinned(l)
 		}
 	case leases.Revoking:
@@ -82,7 +82,9 @@ func (m *bookModel) leaseChanged(c *leases.Change) {
 			}
 		}
 		if len(l.Pins) > 0 { // the pin does not keep it any more
-			m.unpinned(l)
+			if !m.offered[l.Token] {
+				m.unpinned(l)
+			}
 			m.watched[l.Token] = m.now // it may have run out meanwhile
 		}
 	}
@@ -96,7 +98,7 @@ func (m *bookModel) accepted(l *leases.Lease) {
 	}
 }
 
-// unpinned starts clocks anew: the lease's, and its session's if no other pin
+// unpinned starts clocks anew: the lease's, and its session's, which counts once no other pin
 // holds it.
 func (m *bookModel) unpinned(l *leases.Lease) {
 	switch {
@@ -106,7 +108,7 @@ func (m *bookModel) unpinned(l *leases.Lease) {
 			m.restart(l)
 		}
 	}
-	if !l.Session.IsZero() && !m.pinned(l.Session) {
+	if !l.Session.IsZero() {
 		m.restartSession(l.Session)
 	}
 }

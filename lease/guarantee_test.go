@@ -627,3 +627,32 @@ func TestG13_AnOfferPinnedKeepsNoSession(t *testing.T) {
 		t.Error("what a dead session owns is held on, for what it was offered")
 	}
 }
+
+// A lease that is unpinned is held for a whole ttl from then on, whatever else its session was
+// offered meanwhile.
+func TestG13_UnpinnedWhileAnotherIsOffered(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.lead()
+	w.open(sessionID(1), ttl)
+	w.own("own", "h", sessionID(1))
+	w.call(leases.PinCommand{Name: leaseName("own"), Entity: "p"})
+	held := w.claim("other", "x", incumbent.MaxTTL)
+	w.call(leases.PinCommand{Name: leaseName("other"), Entity: "p"})
+	w.call(leases.ClaimCommand{Name: leaseName("other"), Holder: "h", Session: sessionID(1), Wait: true})
+	w.advance(3 * ttl) // it is kept by its pin alone
+	w.call(leases.ReleaseCommand{Name: leaseName("other"), Token: held})
+	if l := w.lease("other"); !l.Offered {
+		t.Fatalf("it is not offered: %+v", l)
+	}
+	w.call(leases.UnpinCommand{Name: leaseName("own"), Entity: "p"})
+	w.advance(DefaultOfferWindow + slack)
+	w.advance(ttl - DefaultOfferWindow - 2*slack)
+	if l := w.lease("own"); l.Free() {
+		t.Error("it was freed before a ttl had passed since it was unpinned")
+	}
+	w.advance(hold(ttl) - ttl + 4*slack)
+	w.advance(slack)
+	if l := w.lease("own"); !l.Free() {
+		t.Error("it is held on, and nobody extends")
+	}
+}

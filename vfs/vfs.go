@@ -102,10 +102,11 @@ func MkdirAll(fsys FS, dir string) error {
 	dir = filepath.Clean(dir)
 	up := filepath.Dir(dir)
 	if _, err := fsys.List(dir); err == nil {
-		if err := fsys.SyncDir(up); !errors.Is(err, fs.ErrPermission) {
+		// Somebody else's folder may not be open to us, or of a kind that cannot be synced.
+		if err := fsys.SyncDir(up); !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 			return err
 		}
-		return nil // of somebody else's folder, which is no part of what is kept here
+		return nil
 	}
 	if up != dir {
 		if err := MkdirAll(fsys, up); err != nil {

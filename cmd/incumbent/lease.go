@@ -66,6 +66,9 @@ func ownToken(env *environment, c *cobra.Command, name *apiv1.LeaseName) error {
 	if f == nil || typed(f) {
 		return nil
 	}
+	if _, run := lookupEnv(env, "lease"); !run {
+		return nil
+	}
 	for part, is := range map[string]string{"lease": name.Name, "namespace": name.Namespace, "model": name.Model} {
 		if v, ok := lookupEnv(env, part); ok && v != is {
 			return f.Value.Set("0")

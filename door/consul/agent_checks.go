@@ -133,6 +133,7 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 	cmd.StatusOnly = c.Status == status && d.outputs.settled(c, cmd.Output, d.monotonic(), d.jitter())
 	r.execute(func(call engine.Call, done func(core.Result)) { r.door.engine.Pass(call, cmd, done) }, func(res core.Result) {
 		if res.Err != nil {
+			d.outputs.notWritten(c.ID)
 			r.refusedByCatalog(&cmd, &res)
 			return
 		}

@@ -20,6 +20,13 @@ type outputs struct {
 	until map[string]int64 // check, folded → when its output may be written again; of Door.monotonic
 }
 
+// notWritten takes back that an output was written.
+func (o *outputs) notWritten(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.until, incumbent.Fold(id))
+}
+
 // settled reports whether an update with the status that a check has is to leave its output
 // as it is. If not, it is taken to be written now; jitter is of [0, 1).
 func (o *outputs) settled(c *catalog.Check, output string, now int64, jitter float64) bool {

@@ -1,47 +1,67 @@
 package consul
 
 import (
-	"strconv"
+	"net/http"
+	"strings"
 	"testing"
-	"time"
+	"unicode/utf8"
 
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/catalog"
-	"github.com/incumbent-dev/incumbent/health"
 )
 
-// An output that changes while the status does not is written at most once in some minutes;
-// of no number of checks more is remembered than is bounded.
-func TestG39_OutputsAreWrittenNowAndThen(t *testing.T) {
-	var o outputs
-	c := &catalog.Check{ID: "C", Output: "first"}
-	at := time.Duration(0)
-	written := func(id, output string) bool {
-		c.ID = id
-		return !o.settled(c, output, int64(at), 0.5)
+// A check is not refused for what it says: what is too long is cut off between two characters,
+// and what is no text becomes some.
+func TestOutputsOfChecksAreCut(t *testing.T) {
+	m := startMember(t, nil)
+	long := strings.Repeat("x", catalog.MaxOutputBytes-len(outputMark)-1) + strings.Repeat("é", 100)
+	if got := cutOutput(long); !utf8.ValidString(got) || len(got) > catalog.MaxOutputBytes || !strings.HasSuffix(got, outputMark) {
+		t.Errorf("%d bytes: %q", len(got), got[len(got)-60:])
 	}
-	const usual = health.DefaultOutputEvery * 3 / 4
-	for _, x := range []struct {
-		after  time.Duration
-		id     string
-		output string
-		want   bool
-	}{
-		{0, "C", "second", true}, {time.Second, "c", "third", false}, {0, "c", "first", true}, // which writes nothing
-		{0, "other", "second", true}, {usual - 2*time.Second, "C", "fourth", false}, {time.Second, "C", "fourth", true}, {0, "C", "fifth", false},
+	for _, r := range [][3]string{
+		{"PUT", "/v1/agent/check/register", `{"Name":"c","TTL":"10s"}`},
+		{"PUT", "/v1/agent/check/pass/c?note=caf%E9", ""},
+		{"PUT", "/v1/agent/check/update/c", `{"Status":"passing","Output":"` + long + `"}`},
+		{"PUT", "/v1/catalog/register", `{"Node":"n","Address":"10.0.0.1","Check":{"Name":"http","Status":"passing","Output":"` + long + `"}}`},
 	} {
-		if at += x.after; written(x.id, x.output) != x.want {
-			t.Errorf("%q of %s after %v: written %v, want %v", x.output, x.id, at, !x.want, x.want)
+		if a := m.do(r[0], r[1], r[2]); a.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %q", r[1], a.Status, a.body)
 		}
 	}
-	for i := range 2*maxOutputs + 10 {
-		if !written("n"+strconv.Itoa(i), "x") {
-			t.Fatalf("the first of check %d is not written", i)
+}
+
+// Who registers a node under the id of another takes that one out with all that it has, and
+// has to be let write it.
+func TestG12_ARenameIsAWriteOfBothNodes(t *testing.T) {
+	m := startMember(t, func(c *Config) {
+		c.Guard, c.Anonymous = auth.NewAuthenticator(false, nil), auth.Principal{Kind: auth.Agent, Name: "a"}
+	})
+	let := func(nodes ...string) {
+		var rules []auth.Rule
+		for _, n := range nodes {
+			rules = append(rules, auth.Rule{State: auth.Nodes, Namespace: "default", Prefix: n, Verbs: auth.AllVerbs})
 		}
+		p := allowing("nothing")
+		p.Policy.Rules = append(p.Policy.Rules, rules...)
+		if r := m.group.Do(p); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		m.door.Recheck()
 	}
-	if n := len(o.until); n > maxOutputs {
-		t.Errorf("%d checks are remembered", n)
+	const id = "11111111-2222-3333-4444-555555555555"
+	register := func(node string) int {
+		return m.do("PUT", "/v1/catalog/register", `{"Node":"`+node+`","ID":"`+id+`","Address":"10.0.0.1"}`).StatusCode
 	}
-	if c.Output = ""; !written("n1", "x") {
-		t.Error("the first output of a check waits")
+	let("victim")
+	if got := register("victim"); got != http.StatusOK {
+		t.Fatal(got)
+	}
+	let("other")
+	if got := register("other"); got != http.StatusForbidden {
+		t.Errorf("another node with its id: %d", got)
+	}
+	let("other", "victim")
+	if got := register("other"); got != http.StatusOK {
+		t.Errorf("with the right to both: %d", got)
 	}
 }

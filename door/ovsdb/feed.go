@@ -134,6 +134,7 @@ func (f *feed) follow() error {
 		return err
 	}
 	f.reader, f.reached = r, from
+	f.remade = max(f.remade, from) // what was changed before is not known
 	f.do(f.pull)
 	return nil
 }
@@ -215,7 +216,7 @@ func (f *feed) now(run func(contents)) {
 	// Who begins with a state is told of all that follows on it: the database is followed
 	// before the state is taken, and still is when its turn comes.
 	if err := f.follow(); err != nil && incumbent.KindOf(err) != incumbent.Unavailable { // else the member ends
-		time.AfterFunc(pullAgain, func() { f.do(func() { f.now(run) }) })
+		time.AfterFunc(maxRetry, func() { f.do(func() { f.now(run) }) })
 		return
 	}
 	v, gaps := f.door.view(), f.gaps

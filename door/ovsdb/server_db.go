@@ -37,7 +37,8 @@ type serverDatabase struct {
 	last ovs.UUID
 	led  time.Time // when this member last knew a leader
 
-	waits map[*serverTxn]struct{} // transactions that wait for other rows; of the feed
+	waits   map[*serverTxn]struct{} // transactions that wait for other rows; of the feed
+	crowded bool                    // some of them had no place when they were to be looked at; of the feed
 }
 
 func newServerDatabase(d *Door) *serverDatabase {
@@ -55,6 +56,9 @@ func (s *serverDatabase) tick() {
 	f.do(func() {
 		s.dropClosed()
 		s.update(f)
+		if s.crowded {
+			s.retryAll()
+		}
 	})
 }
 

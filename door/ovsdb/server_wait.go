@@ -62,13 +62,16 @@ func (s *serverDatabase) drop(t *serverTxn) {
 }
 
 // retryAll looks again at all that wait, as far as there are places in the lane of that. The
-// others are looked at with the next change, which comes within seconds.
+// others are looked at with the next tick.
 func (s *serverDatabase) retryAll() {
+	s.crowded = false
 	for _, t := range slices.Collect(maps.Keys(s.waits)) { // trying adds some again
 		p, err := s.door.lanes.Enter(t.request.conn.who.work(serverName), laneOfWaits, max(1, len(t.ops)))
 		if err == nil {
 			t.request.place = p
 			s.try(t)
+		} else {
+			s.crowded = true
 		}
 	}
 }
