@@ -24,8 +24,8 @@ var ofBackups = []mutant{
 	{
 		name: "a backup has its name before it is whole", guarantee: "G05",
 		file: "backup/folder.go", pkg: "./backup", test: "^TestOnlyWholeFilesHaveAName$",
-		search:  "tmp := path + temporary",
-		replace: "tmp := path",
+		search:  "tmp := fmt.Sprintf(\"%s.%016x%s\", path, rand.Uint64(), temporary)",
+		replace: "_, tmp := rand.Uint64(), path",
 	},
 	{
 		name: "a restored cluster goes on where the backup ends", guarantee: "G03",
