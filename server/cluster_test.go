@@ -416,6 +416,42 @@ func extendAt(t testing.TB, s *Server, name string) error {
 	return extend(t, s, strings.ReplaceAll(name, " ", "-"), "h", res.Lease.Token)
 }
 
+// A voter that was removed votes as long as the others have no majority without it, and goes
+// once they do.
+func TestARemovedVoterVotesAsLongAsItIsNeeded(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	others := slices.DeleteFunc(slices.Clone(members), func(s *Server) bool { return s == leader })
+	removed, down := others[0], others[1]
+	cfg := down.cfg
+	cfg.Listen, cfg.PeerListen, cfg.JoinToken = "127.0.0.1:0", down.PeerAddr(), ""
+	crash(t, down)
+	until(t, "it is noticed", func() bool {
+		return slices.ContainsFunc(leader.node.Status().Peers, func(p node.PeerStatus) bool { return p.ID == down.cluster.ID() && !p.Active })
+	})
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
+	defer cancel()
+	_, err := leader.operator().RemoveMember(ctx, &apiv1.RemoveMemberRequest{Member: removed.cfg.Name, Force: true})
+	if incumbent.KindOf(err) != incumbent.DeadlineExceeded {
+		t.Fatalf("removed by force: %v, want that it is decided", err)
+	}
+	select {
+	case <-removed.ended:
+		t.Fatalf("it ends while it is needed: %v", removed.cause)
+	case <-time.After(12 * time.Second): // longer than it stays without hearing that it is let go
+	}
+	if _, err := claim(t, clientOf(t, leader), "meanwhile", "h"); err != nil {
+		t.Errorf("a claim meanwhile: %v", err)
+	}
+	open(t, cfg)
+	if err := removed.Wait(); incumbent.KindOf(err) != incumbent.Conflict {
+		t.Errorf("it ends with %v", err)
+	}
+	if _, err := claim(t, clientOf(t, leader), "afterwards", "h"); err != nil {
+		t.Errorf("a claim afterwards: %v", err)
+	}
+}
+
 // All members stop and come back, and find one another.
 func TestAWholeClusterRestarts(t *testing.T) {
 	members := trio(t)
