@@ -9,7 +9,7 @@ import (
 
 // Who has lost a session's attachment is told, also if what it was told was lost: it would
 // go on believing that it holds what another run of the same program holds as well.
-func TestG16_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
+func TestG04_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
 	for _, second := range []uint64{1, 3} { // the leader itself, and another member
 		c := newCluster(t, Config{}, 3)
 		c.lead(1)
