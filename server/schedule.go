@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -254,7 +255,8 @@ func (k *schedule) begin(ctx context.Context) {
 // write writes a backup and removes what is too old.
 func (k *schedule) write(ctx context.Context) (path string, info backup.Info, bytes int64, err error) {
 	fsys, info := k.s.cfg.fs, k.s.backupInfo()
-	if err := k.prepare(fsys); err != nil {
+	room, err := k.prepare(fsys)
+	if err != nil {
 		return k.dir, info, 0, err
 	}
 	v, err := k.s.confirmedView(ctx)
@@ -263,7 +265,7 @@ func (k *schedule) write(ctx context.Context) (path string, info backup.Info, by
 	}
 	info.Index = v.Index()
 	path = filepath.Join(k.dir, info.FileName())
-	err = backup.Save(fsys, path, func(w io.Writer) error { return backup.Write(ctx, w, v, info) })
+	err = backup.Save(fsys, path, func(w io.Writer) error { return backup.Write(ctx, &bounded{w, room}, v, info) })
 	if err != nil {
 		return path, info, 0, err
 	}
@@ -274,15 +276,40 @@ func (k *schedule) write(ctx context.Context) (path string, info backup.Info, by
 	return path, info, bytes, err
 }
 
-// prepare makes the folder and removes what an earlier run had begun there.
-func (k *schedule) prepare(fsys vfs.FS) error {
+// prepare makes the folder, removes what an earlier run had begun there, and returns how many
+// bytes may be written: the log may be on the same disk.
+func (k *schedule) prepare(fsys vfs.FS) (room int64, err error) {
 	if err := vfs.MkdirAll(fsys, k.dir); err != nil {
-		return incumbent.Errorf(incumbent.Unavailable, "setting backup-dir: %w", err)
+		return 0, incumbent.Errorf(incumbent.Unavailable, "setting backup-dir: %w", err)
 	}
-	if free, err := fsys.Free(k.dir); err == nil && free < k.s.cfg.DiskReserve {
-		return incumbent.Errorf(incumbent.Unavailable, "%s has %d MiB free, less than --disk-reserve-bytes", k.dir, free>>20)
+	if err := backup.RemoveUnfinished(fsys, k.dir, k.s.cfg.Name); err != nil {
+		return 0, err
 	}
-	return backup.RemoveUnfinished(fsys, k.dir, k.s.cfg.Name)
+	free, err := fsys.Free(k.dir)
+	if err != nil {
+		return math.MaxInt64, nil // it is not known
+	}
+	k.mu.Lock()
+	last := k.bytes
+	k.mu.Unlock()
+	if room = free - k.s.cfg.DiskReserve; room <= 0 || room < last {
+		return 0, incumbent.Errorf(incumbent.Unavailable, "%s has %d MiB free, less than --disk-reserve-bytes and the last backup take", k.dir, free>>20)
+	}
+	return room, nil
+}
+
+// bounded ends what is written where it would take more than there is room for.
+type bounded struct {
+	io.Writer
+	room int64
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.room -= int64(len(p)); b.room < 0 {
+		return 0, incumbent.Errorf(incumbent.Unavailable, "the folder of backups has no room for one beside --disk-reserve-bytes")
+	}
+	return b.Writer.Write(p)
 }
 
 // note tells of an attempt.

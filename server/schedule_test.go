@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,5 +188,36 @@ func TestABackupThatFails(t *testing.T) {
 	})
 	if valueOf(s.backups.failures) < 1 || valueOf(s.backups.written) > 0 {
 		t.Error("the metrics do not say so")
+	}
+}
+
+// A backup leaves free what the log needs, where both are on one disk.
+func TestG31_ABackupLeavesTheReserve(t *testing.T) {
+	s := open(t, testConfig(t))
+	const values, size = 8, 500_000
+	for i := range values {
+		value := make([]byte, size)
+		for at := range value {
+			value[at] = byte(at * (i + 7) * at >> 3) // it does not compress to nothing
+		}
+		if _, err := clientOf(t, s).KV("").Put(testContext(t), fmt.Sprint("k", i), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mem, least := vfs.NewMem(), int64(math.MaxInt64)
+	s.cfg.fs = vfs.Inject(mem, func(c vfs.Call) vfs.Fault {
+		if free, err := mem.Free("/b"); err == nil && c.Op != vfs.OpMkdir {
+			least = min(least, free)
+		}
+		return vfs.Fault{}
+	})
+	k := &schedule{s: s, dir: "/b"}
+	for room, works := range map[int64]bool{size: false, 2 * values * size: true} {
+		mem.SetCapacity(s.cfg.DiskReserve + room)
+		least = math.MaxInt64
+		path, _, bytes, err := k.write(testContext(t))
+		if works != (err == nil) || least < s.cfg.DiskReserve {
+			t.Errorf("with room for %d bytes: %s of %d bytes, %v; as few as %d were free, the reserve is %d", room, path, bytes, err, least, s.cfg.DiskReserve)
+		}
 	}
 }
