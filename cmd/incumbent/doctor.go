@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,9 +66,7 @@ func runDoctor(c *cobra.Command, env *environment) error {
 		return usageError{"--fleet is 1 to 100,000,000 agents"}
 	}
 	dir := text(c, "data-dir")
-	if dir == "" {
-		dir = "."
-	}
+	dir = existing(cmp.Or(dir, "."))
 	all := []finding{checkDescriptors(fleet), checkMemory(fleet), checkPorts(fleet), checkDisk(dir), checkFlush(dir), checkClock(), checkServer(c)}
 	if f, ok := checkCertificate(text(c, "cert"), time.Now()); ok {
 		all = append(all, f)
@@ -90,6 +92,19 @@ func runDoctor(c *cobra.Command, env *environment) error {
 		return statusError{exitOther, fmt.Sprintf("%d of %d checks found a problem", problems, len(all))}
 	}
 	return err
+}
+
+// existing is a folder, or the nearest one above it that is there: the server makes those that
+// are missing.
+func existing(dir string) string {
+	for {
+		_, err := os.Stat(dir)
+		up := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || up == dir {
+			return dir
+		}
+		dir = up
+	}
 }
 
 func checkDescriptors(fleet int) finding {

@@ -46,6 +46,9 @@ func TestCheckDisk(t *testing.T) {
 		t.Errorf("it left %v behind, %v", left, err)
 	}
 	missing := filepath.Join(dir, "missing")
+	if got := existing(filepath.Join(missing, "deeper")); got != dir {
+		t.Errorf("the nearest folder that is there is %s, want %s", got, dir)
+	}
 	for _, got := range []finding{checkDisk(missing), checkFlush(missing)} {
 		if got.Result != "problem" || got.Fix == "" {
 			t.Errorf("a folder that is not there: %v", got)
@@ -65,7 +68,10 @@ func TestJudgeDisk(t *testing.T) {
 // The machine the test runs on may lack what a server needs: then the table
 // says so, and the exit code must too.
 func TestDoctor(t *testing.T) {
-	dir := t.TempDir()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := openServer(t)
 	problem := regexp.MustCompile(`(?m)^\S.*  problem  `)
 	for _, c := range []struct {
@@ -76,7 +82,8 @@ func TestDoctor(t *testing.T) {
 		{s.URL(), nil, []string{"descriptors", "memory", "ports", "disk space", "disk flush", "clock", "healthy"}},
 		{"http://127.0.0.1:1", nil, []string{"none runs at http://127.0.0.1:1", "incumbent server --dev"}},
 		{s.URL(), []string{"--fleet", "100000000"}, []string{"LimitNOFILE=100000256", "add memory or members"}},
-		{s.URL(), []string{"--data-dir", filepath.Join(dir, "missing")}, []string{"create the folder"}},
+		{s.URL(), []string{"--data-dir", filepath.Join(dir, "missing")}, []string{" free in " + dir}}, // the server makes it
+		{s.URL(), []string{"--data-dir", filepath.Join(file, "below")}, []string{"create the folder"}},
 	} {
 		args := c.args
 		if c.args == nil || c.args[0] != "--data-dir" {
