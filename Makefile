@@ -15,12 +15,12 @@
 # What a caller may change, with `make TARGET NAME=value`.
 RUN_ARGS ?= server --dev --play
 BENCH_SMOKE ?= juju-leases leader-stall expiry-avalanche idle-fleet kv-put kv-get kv-create txn-16 txn-guarded-16 txn-large backup-large consul-watchers consul-682 consul-closed consul-idle ovn-ports ovn-idle ovn-resync
-JUJU_SMOKE ?= local:1 local:3
-CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed hand-over consul-failover ovn-failover agents-2013 overload-recover consul-flood ovn-flood juju-claim-flood login-storm login-storm:juju login-storm:consul login-storm:ovsdb denied-storm denied-storm:ovsdb ovn-sizes
+JUJU_SMOKE ?= local:3
+CLUSTER_SMOKE ?= leader-kill leader-kill:cut follower-wipe cluster-closed hand-over consul-failover ovn-failover agents-2013 overload-recover consul-flood ovn-flood juju-claim-flood login-storm login-storm:juju login-storm:ovsdb denied-storm ovn-sizes
 SIM_SEEDS    ?= 20
 RACE_CHECKS  ?= 25
 MODEL_CHECKS ?= 100
-FUZZ_TIME    ?= 3000x
+FUZZ_TIME    ?= 2000x
 ROTATION_CLIENTS ?= 1000
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
