@@ -159,17 +159,7 @@ func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 	if !slices.Contains(voters, id) {
 		return nil
 	}
-	rest, live := 0, 0
-	view := c.engine.View()
-	for _, v := range voters {
-		if v == id || view.MemberGone(v) {
-			continue
-		}
-		rest++
-		if v == c.id || c.Connected(v) {
-			live++
-		}
-	}
+	rest, live := c.without(voters, id)
 	switch {
 	case rest == 0:
 		return incumbent.Errorf(incumbent.Conflict, "this is the last voter").
@@ -181,15 +171,25 @@ func (c *Cluster) mayRemove(voters []uint64, id uint64, force bool) error {
 	return nil
 }
 
-// majorityOf reports whether the others that are to stay, and are heard of, are a majority of
-// voters. Who does not vote is needed by nobody.
-func (c *Cluster) majorityOf(voters []uint64) bool {
-	live, view := 0, c.engine.View()
+// without counts the voters that are to stay besides one, and those of them that are heard of.
+func (c *Cluster) without(voters []uint64, id uint64) (rest, live int) {
+	view := c.engine.View()
 	for _, v := range voters {
-		if v != c.id && !view.MemberGone(v) && c.Connected(v) {
+		if v == id || view.MemberGone(v) {
+			continue
+		}
+		rest++
+		if v == c.id || c.Connected(v) {
 			live++
 		}
 	}
+	return rest, live
+}
+
+// majorityOf reports whether the others that are to stay, and are heard of, are a majority of
+// voters. Who does not vote is needed by nobody.
+func (c *Cluster) majorityOf(voters []uint64) bool {
+	_, live := c.without(voters, c.id)
 	return live > len(voters)/2 || !slices.Contains(voters, c.id)
 }
 

@@ -70,8 +70,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 	begin := func(err error) {
 		m.feed.do(func() {
 			if err != nil {
-				m.over = true
-				m.conn.do(m.forget) // before the client can ask again
+				m.abandon()
 				r.fail(err)
 				m.answered()
 				return
@@ -176,9 +175,15 @@ func (m *monitor) resumes(state contents, last ovs.UUID) ([]*change, bool) {
 
 // refused answers that there will be no monitor.
 func (m *monitor) refused(r *request, f *ovs.Error) {
-	m.over = true
-	m.conn.do(m.forget) // before the client can ask again
+	m.abandon()
 	r.refuse(f)
+}
+
+// abandon gives up a monitor that does not begin, before its request is answered: the client
+// may ask again at once.
+func (m *monitor) abandon() {
+	m.over = true
+	m.conn.do(m.forget)
 }
 
 // forget gives the monitor's id and place back, of the session.
