@@ -6,8 +6,9 @@
 //
 // It holds everything that the cluster has stored: leases and their history,
 // sessions, keys and values, results of idempotent commands, names and addresses of
-// members and of whoever changed something. It holds no key, certificate, password
-// or credential: those are files of the members.
+// members and of whoever changed something, hashes of the tokens and passwords of
+// credentials. It holds no key and no certificate, and nothing of what members read
+// from files of their own.
 //
 // # Invariants
 //

@@ -77,6 +77,7 @@ type agentFleet struct {
 	reached  chan struct{}
 	toldIn   *opRecord
 	returned map[int]bool          // units whose agents have begun since it was emptied
+	came     time.Duration         // when the last of them has
 	silent   map[int]time.Duration // when which units' agents fell silent
 	down     map[int]bool          // those of them that were called down since
 }
@@ -236,7 +237,9 @@ func (f *agentFleet) attached(unit int) {
 	f.attaches.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.returned[unit] = true
+	if !f.returned[unit] {
+		f.returned[unit], f.came = true, f.now()
+	}
 }
 
 // back is how many agents have begun since allAway. One that has begun twice is one.
@@ -244,6 +247,13 @@ func (f *agentFleet) back() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.returned)
+}
+
+// lastBack is when the last of them has begun for the first time.
+func (f *agentFleet) lastBack() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.came
 }
 
 // allAway takes all agents as away until they begin again, and returns how often any have begun.

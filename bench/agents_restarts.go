@@ -55,12 +55,12 @@ func (f *agentFleet) restarts(ctx context.Context) error {
 }
 
 // restartOne restarts a member. Who was there is at another before it has ended, so who has
-// begun is counted from before.
+// begun is counted from before; and the time until the last has, from when the member was told
+// to end. Who never begins again is seen by what all are told then.
 func (f *agentFleet) restartOne(ctx context.Context, members Members, i int) error {
 	f.setPhase("restart of member %d", i+1)
 	name, began := fmt.Sprintf("restart_%d", i+1), f.now()
-	before := f.startRequests(ctx)
-	f.allAway()
+	before, attaches := f.startRequests(ctx), f.allAway()
 	if err := f.restartMember(ctx, members, i); err != nil {
 		return err
 	}
@@ -70,8 +70,13 @@ func (f *agentFleet) restartOne(ctx context.Context, members Members, i int) err
 	if before != nil {
 		before[i] = 0 // it counts anew
 	}
-	f.noteStartRequests(ctx, name, before, f.back())
-	f.fact(name+"_moved", float64(f.back()))
+	moved := f.back()
+	f.noteStartRequests(ctx, name, before, moved)
+	f.fact(name+"_moved", float64(moved))
+	if moved > 0 {
+		f.fact(name+"_resumed_seconds", (f.lastBack() - began).Seconds())
+		f.fact(name+"_starts_per_agent", float64(f.attaches.Load()-attaches)/float64(moved))
+	}
 	f.fact(name+"_seconds", (f.now() - began).Seconds())
 	return nil
 }

@@ -114,6 +114,22 @@ func TestAllAreBackWhenEachIs(t *testing.T) {
 	})
 }
 
+// The last is back when it has begun for the first time: that one begins twice is not later.
+func TestTheLastIsBackWhenItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newTestFleet(3, AgentSystem{})
+		f.attached(2)
+		f.allAway()
+		for _, unit := range []int{0, 1, 0} {
+			time.Sleep(time.Second)
+			f.attached(unit)
+		}
+		if got := f.lastBack(); f.back() != 2 || got != 2*time.Second {
+			t.Errorf("%d are back, the last after %v", f.back(), got)
+		}
+	})
+}
+
 // A watch that did not come back after the restarts is noticed by what it does not tell.
 func TestWatchesOutliveRestarts(t *testing.T) {
 	for name, c := range map[string]struct {

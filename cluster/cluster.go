@@ -84,6 +84,8 @@ type Cluster struct {
 	growth  growth
 	disks   disks
 
+	progress progress
+
 	recordMu sync.Mutex // held while member.json is written
 	record   *Record    // what it says; what it points to never changes
 

@@ -13,7 +13,8 @@ import (
 // the disks of a majority: while fewer voters than that have space above their
 // reserve, every member refuses growth to its clients, before an append has to
 // wait for space. A minority that is short holds nobody up; it falls behind and
-// is brought up to date when it has space again.
+// is brought up to date when it has space again. With it they say whether they
+// serve: who is restarting members one by one waits for that.
 
 const (
 	diskEvery = time.Second     // as often as the node looks at its disk
@@ -22,22 +23,29 @@ const (
 
 // Frames between members about disks.
 //
-//	'S'  growth refused (1: yes)  free bytes (8, little endian; all ones: not known)  reserve (8)
+//	'S'  flags (1: growth refused, 2: does not serve)  free bytes (8, little endian; all ones: not known)  reserve (8)
 const (
 	diskKind  = 'S'
 	diskBytes = 1 + 1 + 8 + 8
+
+	flagShort  = 1
+	flagBehind = 2 // members that do not know it drop the frame
 )
 
 // Disk is what a member says of its disk.
 type Disk struct {
 	Short         bool  // its node refuses growth
 	Free, Reserve int64 // bytes; what is free is -1 while that is not known
+	Behind        bool  // it does not serve: it is not caught up since it was started
 }
 
 func encodeDisk(d Disk) []byte {
 	b := append(make([]byte, 0, diskBytes), diskKind, 0)
 	if d.Short {
-		b[1] = 1
+		b[1] |= flagShort
+	}
+	if d.Behind {
+		b[1] |= flagBehind
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(d.Free))
 	return binary.LittleEndian.AppendUint64(b, uint64(d.Reserve))
@@ -60,12 +68,12 @@ type heardDisk struct {
 
 // receive takes a report, from any goroutine. One that is malformed is dropped.
 func (t *disks) receive(from uint64, frame []byte, now time.Duration) {
-	if len(frame) != diskBytes || !isDiskReport(frame) || frame[1] > 1 {
+	if len(frame) != diskBytes || !isDiskReport(frame) || frame[1]&^(flagShort|flagBehind) != 0 {
 		return
 	}
 	p := Disk{
-		Short: frame[1] == 1,
-		Free:  int64(binary.LittleEndian.Uint64(frame[2:])), Reserve: int64(binary.LittleEndian.Uint64(frame[10:])),
+		Short: frame[1]&flagShort != 0, Behind: frame[1]&flagBehind != 0,
+		Free: int64(binary.LittleEndian.Uint64(frame[2:])), Reserve: int64(binary.LittleEndian.Uint64(frame[10:])),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,6 +133,7 @@ func (c *Cluster) keepDisks(ctx context.Context) {
 // compareDisks is one round of it.
 func (c *Cluster) compareDisks() {
 	r := c.Roster()
+	c.progress.look(c.node.Status(), time.Since(c.begun))
 	for _, m := range r.Others {
 		c.cfg.Transport.SendApp(m.ID, encodeDisk(c.ownDisk()))
 	}
@@ -148,7 +157,7 @@ func (c *Cluster) compareDisks() {
 
 func (c *Cluster) ownDisk() Disk {
 	st := c.node.Status()
-	return Disk{Short: st.GrowthRefused, Free: st.FreeBytes, Reserve: st.ReserveBytes}
+	return Disk{Short: st.GrowthRefused, Free: st.FreeBytes, Reserve: st.ReserveBytes, Behind: !st.Ready}
 }
 
 // Disks is what is known of all members' disks now, this one's too.

@@ -37,13 +37,13 @@ func TestG31_Needed(t *testing.T) {
 
 func TestDisksForgetAndRefuseFrames(t *testing.T) {
 	var s disks
-	want := Disk{Short: true, Free: 7, Reserve: 9}
+	want := Disk{Short: true, Free: 7, Reserve: 9, Behind: true}
 	s.receive(2, encodeDisk(want), time.Second)
 	s.receive(3, encodeDisk(want)[:diskBytes-1], time.Second)
 	s.receive(4, append(encodeDisk(want), 0), time.Second)
 	s.receive(5, []byte{diskKind}, time.Second)
 	odd := encodeDisk(want)
-	odd[1] = 2
+	odd[1] = 4
 	s.receive(6, odd, time.Second)
 	if got := s.fresh(time.Second + diskFresh); len(got) != 1 || got[2] != want {
 		t.Errorf("got %v", got)

@@ -36,17 +36,18 @@ func (c *Cluster) Show(h Hearing) []*apiv1.Member {
 	for _, p := range st.Peers {
 		progress[p.ID] = p
 	}
+	disks := c.Disks()
 	recorded := r.View.Members()
 	if _, ok := r.View.Member(c.id); !ok {
 		recorded = append(recorded, c.self())
 	}
 	var out []*apiv1.Member
 	for _, m := range recorded {
-		out = append(out, c.shown(m, st, r, progress[m.ID], &h))
+		out = append(out, c.shown(m, st, r, progress[m.ID], &h, disks))
 	}
 	for id := range r.Counted {
 		if _, ok := r.View.Member(id); !ok && id != c.id {
-			m := c.shown(core.Member{ID: id}, st, r, progress[id], &h)
+			m := c.shown(core.Member{ID: id}, st, r, progress[id], &h, disks)
 			m.Role = RoleLeaving
 			out = append(out, m)
 		}
@@ -55,7 +56,7 @@ func (c *Cluster) Show(h Hearing) []*apiv1.Member {
 	return out
 }
 
-func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerStatus, h *Hearing) *apiv1.Member {
+func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerStatus, h *Hearing, disks map[uint64]Disk) *apiv1.Member {
 	out := &apiv1.Member{
 		Name: m.Name, Id: FormatID(m.ID), Address: m.ClientURL, PeerAddress: m.PeerAddress, Learner: m.Learner,
 		Schema: m.Schema, Version: m.Version, Self: m.ID == c.id,
@@ -80,7 +81,8 @@ func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerSta
 	}
 	out.Connected = h.reaches(m.ID)
 	out.HeardMsAgo = uint32(h.Links[m.ID].Silence.Milliseconds())
-	out.Ready = out.Connected
+	said, known := disks[m.ID]
+	out.Ready = out.Connected && known && !said.Behind
 	if st.State == node.Leader {
 		out.AppliedIndex = min(p.Match, st.Commit)
 		out.Lag = st.Commit - out.AppliedIndex
@@ -92,12 +94,16 @@ func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerSta
 // cutOff: this member sends its clients to the others.
 func (c *Cluster) Warnings(members []*apiv1.Member, h Hearing, cutOff bool) []string {
 	out := append(c.growthWarnings(), c.trustWarnings()...)
+	stuck := c.progress.stuck(time.Since(c.begun))
 	for _, m := range members {
+		since, behind := stuck[ParseID(m.Id)]
 		switch {
 		case m.Role == RoleLeaving:
 			out = append(out, "a member that was removed ("+m.Id+") still votes: it goes when a majority agrees")
 		case !m.Connected:
 			out = append(out, fmt.Sprintf("member %s at %s cannot be reached%s", m.Name, m.PeerAddress, trouble(h.Links[ParseID(m.Id)])))
+		case behind:
+			out = append(out, stuckWarning(m, since))
 		}
 	}
 	if cutOff || c.Leader() != 0 && !h.Alone && h.Confirmed > HeardWithin {

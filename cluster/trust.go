@@ -148,7 +148,7 @@ func (c *Cluster) trustStep(ctx context.Context) error {
 	defer cancel()
 	view := c.engine.View()
 	t := trust.Of(view)
-	if t.Cluster != st.Cluster {
+	if c.unfounded(t, st.Cluster) {
 		if st.State != node.Leader {
 			return nil
 		}
@@ -164,10 +164,16 @@ func (c *Cluster) trustStep(ctx context.Context) error {
 	return err
 }
 
+// unfounded reports whether the cluster's trust is not recorded, or was before it had an
+// authority: of a member that was alone, and was prepared as the first of several then.
+func (c *Cluster) unfounded(t *trust.View, cluster [16]byte) bool {
+	return t.Cluster != cluster || c.cfg.TLS != nil && len(t.Authority.Current) == 0
+}
+
 // founded has the cluster's trust recorded, if it is not.
 func (c *Cluster) founded(ctx context.Context) error {
 	cluster := c.node.Status().Cluster
-	if trust.Of(c.engine.View()).Cluster == cluster {
+	if !c.unfounded(trust.Of(c.engine.View()), cluster) {
 		return nil
 	}
 	secret := c.kept().Secret

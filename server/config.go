@@ -92,7 +92,8 @@ type Config struct {
 	// and need not be there where the directory is a member's.
 	JoinToken string
 	JoinFile  string
-	Learner   bool // joining, stay a learner
+	Learner   bool // joining, stay a learner; of no account where the directory is a member's
+	member    bool // it is: see named
 
 	SegmentBytes  int64         // of one log segment; DefaultSegmentBytes, with Dev DefaultDevSegment
 	SnapshotBytes int64         // of log between two snapshots, at most; four segments
@@ -178,7 +179,7 @@ func (c Config) withDefaults() Config {
 	set(&c.AuditLogKeep, DefaultAuditLogKeep)
 	set(&c.HistoryBytes, DefaultHistoryBytes)
 	if c.MemoryLimit == 0 {
-		c.MemoryLimit = defaultMemoryLimit(os.DirFS("/"))
+		c.MemoryLimit = DefaultMemoryLimit()
 	}
 	set(&c.MaxConnections, DefaultMaxConnections)
 	set(&c.LogLevel, "info")
@@ -298,7 +299,7 @@ func (c Config) peerProblems(found *problems) {
 		_, err := ca.ParseToken(c.JoinToken)
 		found.add("join-file", err)
 	}
-	if c.Learner && c.JoinToken == "" && c.JoinFile == "" {
+	if c.Learner && !c.member && c.JoinToken == "" && c.JoinFile == "" {
 		found.add("learner", invalid("learner", "only a member that joins can be one").WithHint("give --join-file FILE too"))
 	}
 }
@@ -365,8 +366,12 @@ func (c Config) joining(peerAddress, url string) cluster.JoinConfig {
 // that init or an earlier start gave goes before that of the token, and both before
 // the host's.
 func (c Config) named() (Config, error) {
+	if c.Dev {
+		set(&c.DataDir, DefaultDevDir)
+	}
 	r, err := cluster.ReadRecord(c.DataDir)
 	joins := err != nil || r == nil || r.Joins()
+	c.member = !joins
 	if c.JoinToken == "" && c.JoinFile != "" {
 		text, err := os.ReadFile(c.JoinFile)
 		if err != nil && joins {

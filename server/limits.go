@@ -1,6 +1,9 @@
 package server
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Limits are those of [Config] that can change while the member runs. 0 means
 // the default.
@@ -39,6 +42,18 @@ func (s *Server) SetLimits(l Limits) error {
 	settleMemory(next.MemoryLimit)
 	s.log.Info("limits changed", "max_connections", next.MaxConnections, "memory_bytes", next.MemoryLimit)
 	return nil
+}
+
+// TookSettings says what settings that were read again are now, and from where, for
+// who asks which are in force. It is called by one goroutine at a time.
+func (s *Server) TookSettings(taken []Setting) {
+	all := slices.Clone(*s.settings.Load())
+	for i := range all {
+		if n := slices.IndexFunc(taken, func(t Setting) bool { return t.Name == all[i].Name }); n >= 0 {
+			all[i] = taken[n]
+		}
+	}
+	s.settings.Store(&all)
 }
 
 // current replaces what has changed since the start in a setting's value.

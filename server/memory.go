@@ -25,6 +25,9 @@ const (
 	unlimited = 1 << 46
 )
 
+// DefaultMemoryLimit is --memory-limit where nobody sets it, in bytes.
+func DefaultMemoryLimit() int64 { return defaultMemoryLimit(os.DirFS("/")) }
+
 // defaultMemoryLimit is three quarters of the memory that there is: that of the
 // process's control group if it has a limit, or of the machine. The rest is for the
 // kernel's buffers and pages of files, which a control group is charged for.

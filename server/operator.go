@@ -50,7 +50,7 @@ func (o operator) EventsAfter(from uint64, limit int, sees func(incumbent.Name) 
 // Settings implements native.Operator.
 func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
 	out := &apiv1.SettingsResponse{}
-	for _, s := range o.cfg.Settings {
+	for _, s := range *o.settings.Load() {
 		s = o.limits.Load().current(s)
 		out.Settings = append(out.Settings, &apiv1.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}

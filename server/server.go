@@ -80,7 +80,8 @@ type Server struct {
 	http      *http.Server
 	rates     rateKeeper
 	limits    atomic.Pointer[Limits]
-	horizon   *auth.Horizon // of credentials and certificates, of all doors
+	settings  atomic.Pointer[[]Setting] // as they are now; what is pointed to never changes
+	horizon   *auth.Horizon             // of credentials and certificates, of all doors
 
 	rechecking, tending chan struct{} // to keepRechecking and keepTending: look
 
@@ -188,6 +189,7 @@ func newServer(cfg Config) *Server {
 	}
 	s.log = s.monitors.logger(cfg.Logger)
 	s.limits.Store(limitsOf(cfg))
+	s.settings.Store(&cfg.Settings)
 	s.tally = tally.New(func() *settings.Values { return settings.Of(s.engine.View()).Values() })
 	return s
 }

@@ -30,9 +30,10 @@ func backupCommand(env *environment) *cobra.Command {
 are (ls), reads one to its end (verify), and makes a new cluster of one (restore).
 A server writes backups by itself with --backup-dir.
 
-A backup holds all that is stored, values of keys among it, and none of the
-cluster's keys, certificates, passwords and credentials. Only the owner can read
-the files.`,
+A backup holds all that is stored, values of keys among it, and hashes of the
+tokens and passwords of credentials: passwords that people chose can be guessed from
+those. It holds none of the cluster's keys and certificates, nor what a member reads
+from files of its own. Only the owner can read the files.`,
 		Example: `  incumbent backup create cluster.backup
   incumbent backup verify cluster.backup
   incumbent backup restore cluster.backup --data-dir /var/lib/incumbent --name n1`,

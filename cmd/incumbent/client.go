@@ -62,7 +62,7 @@ func withServers(c *cobra.Command, servers []string, call func(*client.Client) e
 // outOfTime says which setting ended a call that nobody answered.
 func outOfTime(err error, limit time.Duration) error {
 	var typed *incumbent.Error
-	local := errors.As(err, &typed) && typed.Kind == incumbent.DeadlineExceeded && typed.Member == ""
+	local := errors.As(err, &typed) && typed.Kind == incumbent.DeadlineExceeded && typed.Member == "" && typed.Hint == "" // who gives one says more
 	if !local && !(typed == nil && errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}

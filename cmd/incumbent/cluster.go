@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth/ca"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -113,7 +115,10 @@ certificates of members. At least one has to be there when another joins.`,
 		Args:    exactArgs("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			ttl, _ := c.Flags().GetDuration("ttl")
-			req := &apiv1.CreateTokenRequest{TtlMs: uint64(max(ttl, 0).Milliseconds()), Name: args[0]}
+			if ttl < time.Millisecond { // the request's 0 is the default
+				return usageError{fmt.Sprintf("--ttl %v is less than %v", ttl, ca.MinTokenLife)}
+			}
+			req := &apiv1.CreateTokenRequest{TtlMs: uint64(ttl.Milliseconds()), Name: args[0]}
 			req.Signer, _ = c.Flags().GetBool("signer")
 			return withClient(c, func(cl *client.Client) error {
 				res, err := cl.Cluster().CreateToken(c.Context(), connect.NewRequest(req))

@@ -67,7 +67,7 @@ func runDoctor(c *cobra.Command, env *environment) error {
 	}
 	dir := text(c, "data-dir")
 	dir = existing(cmp.Or(dir, "."))
-	all := []finding{checkDescriptors(fleet), checkMemory(fleet), checkPorts(fleet), checkDisk(dir), checkFlush(dir), checkClock(), checkServer(c)}
+	all := []finding{checkDescriptors(fleet), judgeConnections(fleet), checkMemory(fleet), checkPorts(fleet), checkDisk(dir), checkFlush(dir), checkClock(), checkServer(c)}
 	if f, ok := checkCertificate(text(c, "cert"), time.Now()); ok {
 		all = append(all, f)
 	}
@@ -129,13 +129,23 @@ func judgeDescriptors(fleet, soft, hard uint64) finding {
 	return finding{"descriptors", "problem", detail, fix}
 }
 
+// judgeConnections goes by what a server accepts where its settings say nothing.
+func judgeConnections(fleet int) finding {
+	detail := fmt.Sprintf("%d accepted by default, %d wanted", server.DefaultMaxConnections, fleet)
+	if fleet <= server.DefaultMaxConnections {
+		return finding{"connections", "ok", detail, ""}
+	}
+	members := math.Ceil(float64(fleet) / server.DefaultMaxConnections)
+	return finding{"connections", "warning", detail, fmt.Sprintf("--max-connections %d, or spread the fleet over %.0f members", fleet, members)}
+}
+
 func checkMemory(fleet int) finding {
 	need := uint64(fleet)*(bytesPerConnection+bytesPerLease) + bytesOfServer
 	have, err := memAvailable()
 	if err != nil {
 		return finding{"memory", "warning", err.Error(), ""}
 	}
-	return judgeMemory(fleet, need, have)
+	return judgeMemory(fleet, need, min(have, uint64(server.DefaultMemoryLimit())))
 }
 
 func judgeMemory(fleet int, need, have uint64) finding {

@@ -28,6 +28,15 @@ func TestJudgeDescriptors(t *testing.T) {
 	}
 }
 
+func TestJudgeConnections(t *testing.T) {
+	if got := judgeConnections(server.DefaultMaxConnections); got.Result != "ok" {
+		t.Errorf("just enough: %v", got)
+	}
+	if got := judgeConnections(50_000); got.Result != "warning" || got.Fix != "--max-connections 50000, or spread the fleet over 4 members" {
+		t.Errorf("too many: %v", got)
+	}
+}
+
 func TestJudgeMemory(t *testing.T) {
 	if got := judgeMemory(1000, 100, 100); got.Result != "ok" {
 		t.Errorf("just enough: %v", got)

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -23,6 +24,12 @@ import (
 // comes.
 const timelineWait = 2 * time.Second
 
+// With -f members that stopped are asked again, and those that joined too.
+const (
+	askAgain     = time.Second
+	membersEvery = 5 * time.Second
+)
+
 func eventsCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
@@ -32,7 +39,8 @@ with -f what happens from now on. With -o json, too, each event is one line.
 
 --all-members asks every member of the cluster at its own address, puts their
 timelines in one order, by their clocks, and says on standard error who did not
-answer within two seconds. Exit code 5: nobody did.`,
+answer within two seconds. Exit code 5: nobody did. With -f it asks again who did
+not answer or has stopped, and those who join.`,
 		Example: `  incumbent events
   incumbent events --all-members
   incumbent events -f -o jsonl`,
@@ -115,17 +123,16 @@ func allEvents(c *cobra.Command, p eventPrinter, req *apiv1.EventsRequest) error
 		return err
 	}
 	m := &merger{print: p.print}
+	if req.Follow {
+		return followAll(c, m, members, req)
+	}
 	var all sync.WaitGroup
 	for _, one := range members {
 		all.Go(func() {
-			if err := eventsAt(c, one, req, m.take); err != nil && c.Context().Err() == nil {
+			if err := eventsAt(c.Context(), c, one, req, m.take); err != nil && c.Context().Err() == nil {
 				m.silent(c, one, err)
 			}
 		})
-	}
-	if req.Follow {
-		early := time.AfterFunc(timelineWait, m.inOrder)
-		defer early.Stop()
 	}
 	all.Wait()
 	m.inOrder()
@@ -135,13 +142,114 @@ func allEvents(c *cobra.Command, p eventPrinter, req *apiv1.EventsRequest) error
 	return m.err
 }
 
+// followAll prints what happens on all members until it is interrupted, or cannot print: one
+// that is restarted is asked again, one that joins is asked too. Only if nobody answers when it
+// begins is that an error.
+func followAll(c *cobra.Command, m *merger, members []*apiv1.Member, req *apiv1.EventsRequest) error {
+	ctx, cancel := context.WithCancel(c.Context())
+	asked := map[string]context.CancelFunc{} // by id
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	early := time.NewTimer(timelineWait)
+	defer early.Stop()
+	again := time.NewTicker(membersEvery)
+	defer again.Stop()
+	for {
+		now := map[string]bool{}
+		for _, one := range members {
+			now[one.Id] = true
+			if asked[one.Id] == nil {
+				asking, stop := context.WithCancel(ctx)
+				asked[one.Id] = stop
+				all.Go(func() { followOne(asking, c, m, one, req) })
+			}
+		}
+		for id, stop := range asked {
+			if !now[id] {
+				stop()
+				delete(asked, id)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-early.C:
+			m.inOrder()
+			if m.answers() == 0 {
+				return incumbent.Errorf(incumbent.Unavailable, "no member answered")
+			}
+		case <-again.C:
+			if err := m.failed(); err != nil {
+				return err
+			}
+			_ = withClient(c, func(cl *client.Client) error { // who cannot be asked now is asked again
+				res, err := cl.Cluster().Members(ctx, connect.NewRequest(&apiv1.MembersRequest{}))
+				if err == nil {
+					members = res.Msg.Members
+				}
+				return err
+			})
+		}
+	}
+}
+
+// followOne hands on what happens on one member until ctx ends. What it keeps is told once,
+// however often it is asked; that it does not answer is said once, until it does.
+func followOne(ctx context.Context, c *cobra.Command, m *merger, one *apiv1.Member, req *apiv1.EventsRequest) {
+	var told tail
+	silent := false
+	for ctx.Err() == nil {
+		seen := true // of what this answer has said so far
+		err := eventsAt(ctx, c, one, req, func(events []*apiv1.Event) error {
+			silent = false
+			for seen && len(events) > 0 {
+				if seen = told.has(events[0]); seen {
+					events = events[1:]
+				}
+			}
+			told.add(events)
+			return m.take(events)
+		})
+		if ctx.Err() == nil && !silent {
+			silent = true
+			m.silent(c, one, cmp.Or(err, errors.New("it ended")))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// tail is the end of a timeline: the newest events, all of one time.
+type tail []*apiv1.Event
+
+// has says whether the event is at the end, or was before it.
+func (t tail) has(e *apiv1.Event) bool {
+	if len(t) == 0 || e.AtUnixMs != t[0].AtUnixMs {
+		return len(t) > 0 && e.AtUnixMs < t[0].AtUnixMs
+	}
+	return slices.ContainsFunc(t, func(of *apiv1.Event) bool { return proto.Equal(of, e) })
+}
+
+// add adds what came behind.
+func (t *tail) add(events []*apiv1.Event) {
+	for _, e := range events {
+		if len(*t) > 0 && (*t)[0].AtUnixMs != e.AtUnixMs {
+			*t = nil
+		}
+		*t = append(*t, e)
+	}
+}
+
 // eventsAt asks one member at its own address.
-func eventsAt(c *cobra.Command, m *apiv1.Member, req *apiv1.EventsRequest, take func([]*apiv1.Event) error) error {
+func eventsAt(ctx context.Context, c *cobra.Command, m *apiv1.Member, req *apiv1.EventsRequest, take func([]*apiv1.Event) error) error {
 	if m.Address == "" {
 		return errors.New("its address is not known")
 	}
 	return withServers(c, []string{m.Address}, func(cl *client.Client) error {
-		ctx, cancel := context.WithCancelCause(c.Context())
+		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		late := time.AfterFunc(timelineWait, func() { cancel(fmt.Errorf("no answer within %v", timelineWait)) })
 		defer late.Stop()
@@ -175,6 +283,9 @@ func (m *merger) take(events []*apiv1.Event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.answered++
+	if len(events) == 0 {
+		return m.err
+	}
 	if !m.live {
 		m.kept = append(m.kept, events...)
 		return nil
@@ -203,6 +314,20 @@ func (m *merger) inOrder() {
 	})
 	_ = m.say(m.kept) // m.err has it
 	m.kept, m.live = nil, true
+}
+
+// answers is how many have come, of all members.
+func (m *merger) answers() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.answered
+}
+
+// failed is why nothing more can be printed.
+func (m *merger) failed() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
 }
 
 // silent says that a member did not answer, or not to the end.

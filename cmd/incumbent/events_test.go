@@ -36,3 +36,28 @@ func TestMerger(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// Of a member that is asked again, only what was not told is: also where several
+// happened at once, and what its clock says is earlier than what it said before.
+func TestTail(t *testing.T) {
+	at := func(ms int64, what string) *apiv1.Event { return &apiv1.Event{AtUnixMs: ms, What: what} }
+	var told tail
+	if told.has(at(1, "a")) {
+		t.Error("has what was never told")
+	}
+	told.add([]*apiv1.Event{at(1, "a"), at(2, "b"), at(2, "c")})
+	for _, e := range []*apiv1.Event{at(1, "a"), at(2, "b"), at(2, "c")} {
+		if !told.has(e) {
+			t.Errorf("%v would be told twice", e)
+		}
+	}
+	for _, e := range []*apiv1.Event{at(2, "d"), at(3, "a")} {
+		if told.has(e) {
+			t.Errorf("%v would not be told", e)
+		}
+	}
+	told.add([]*apiv1.Event{at(1, "e")})
+	if told.has(at(2, "f")) {
+		t.Error("what happens after a clock was set back is not told")
+	}
+}

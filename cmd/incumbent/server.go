@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -283,8 +284,8 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 	if err != nil {
 		return err
 	}
-	for _, s := range settings {
-		cfg.Settings = append(cfg.Settings, server.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
+	for _, one := range settings {
+		cfg.Settings = append(cfg.Settings, server.Setting(one))
 	}
 	// A member may wait for others as long as it takes before it is open: SIGHUP must not
 	// end it meanwhile. One that came is obeyed once there is something to reload.
@@ -296,7 +297,9 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 		return err
 	}
 	stopHangups := onHangup(hangups, func() {
-		s.Reload(reloadSettings(c, env, logger, level, s.SetLimits)...)
+		taken, stale := reloadSettings(c, env, logger, level, s.SetLimits)
+		s.TookSettings(taken)
+		s.Reload(stale...)
 	})
 	defer stopHangups()
 	if err := welcome(c.Context(), env, s); err != nil {
@@ -319,15 +322,25 @@ func runLogged(c *cobra.Command, env *environment, log *server.Log, level *slog.
 
 // reloadSettings takes the log level and the limits that the settings name by now.
 // What is wrong with them is logged, the old stays in force, and its names are
-// returned. While the settings as a whole cannot be read, nothing of them is taken.
-func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, level *slog.LevelVar, setLimits func(server.Limits) error) (stale []string) {
-	if _, err := resolveSettings(c, env); err != nil {
+// returned, as is what was taken. While the settings as a whole cannot be read, nothing of them is.
+func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, level *slog.LevelVar, setLimits func(server.Limits) error) (taken []server.Setting, stale []string) {
+	settings, err := resolveSettings(c, env)
+	if err != nil {
 		logger.Warn("settings not reloaded", "cause", err)
-		return []string{"settings"}
+		return nil, []string{"settings"}
+	}
+	take := func(names ...string) {
+		for _, one := range settings {
+			if slices.Contains(names, one.Name) {
+				taken = append(taken, server.Setting(one))
+			}
+		}
 	}
 	if err := level.UnmarshalText([]byte(text(c, "log-level"))); err != nil {
 		logger.Warn("log level not changed", "cause", err)
 		stale = append(stale, "log level")
+	} else {
+		take("log-level")
 	}
 	var limits server.Limits
 	limits.MaxConnections, _ = c.Flags().GetInt("max-connections")
@@ -335,8 +348,10 @@ func reloadSettings(c *cobra.Command, env *environment, logger *slog.Logger, lev
 	if err := setLimits(limits); err != nil {
 		logger.Warn("limits not changed", "cause", err)
 		stale = append(stale, "--max-connections and --memory-limit")
+	} else {
+		take("max-connections", "memory-limit")
 	}
-	return stale
+	return taken, stale
 }
 
 // serve waits for a signal, a fault, or until the member has left its cluster,

@@ -106,9 +106,12 @@ func TestSettingsAreResolvedAnew(t *testing.T) {
 		if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		stale := reloadSettings(c, env, slog.New(slog.DiscardHandler), &level, setLimits)
+		taken, stale := reloadSettings(c, env, slog.New(slog.DiscardHandler), &level, setLimits)
 		if level.Level() != step.want || limits.MaxConnections != step.most {
 			t.Errorf("with %q the level is %v, want %v, and %d connections, want %d", step.text, level.Level(), step.want, limits.MaxConnections, step.most)
+		}
+		if got := len(taken) > 0 && taken[0].Name == "log-level"; got != (len(stale) == 0 || stale[0] == wrongLimits) {
+			t.Errorf("with %q taken %v, and %v stays", step.text, taken, stale)
 		}
 		if diff := cmp.Diff(step.stale, stale); diff != "" {
 			t.Errorf("with %q what is said to stay (-want +got):\n%s", step.text, diff)

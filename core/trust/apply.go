@@ -19,7 +19,7 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return core.Result{Err: err}
 	}
 	if c.Verb == Found {
-		t.found(&c)
+		t.found(x, &c)
 		return t.told(x, core.Result{})
 	}
 	if t.Cluster == ([16]byte{}) {
@@ -61,8 +61,19 @@ func (t *tables) told(x *core.Exec, r core.Result) core.Result {
 	return r
 }
 
-func (t *tables) found(c *Command) {
+// found makes the cluster's trust. A cluster without an authority, whose first member was alone
+// until now, is given the one that it was prepared with.
+func (t *tables) found(x *core.Exec, c *Command) {
 	if t.Cluster == c.Cluster {
+		if len(t.Authority.Current) == 0 && len(c.Authority) > 0 && x.ActiveSchema() >= authoritySchema {
+			t.Authority = Turn{Current: c.Authority}
+			signer := Member{ID: c.Member}
+			if m := t.member(c.Member); m != nil {
+				signer = *m
+			}
+			signer.Signer = true
+			t.putMember(&signer)
+		}
 		return
 	}
 	*t = tables{shared{Root: Root{

@@ -159,6 +159,27 @@ func TestAnExchange(t *testing.T) {
 	}
 }
 
+// A cluster that was founded without an authority is given that which it is prepared with later,
+// once; nothing else that it trusts changes.
+func TestAnAuthorityComesLater(t *testing.T) {
+	w := &world{t, core.New(Family{})}
+	found := Command{Verb: Found, Cluster: [16]byte{9}, Secret: secret, Member: 1}
+	w.want(incumbent.OK, found)
+	w.want(incumbent.OK, Command{Verb: Say, Member: 1, Report: Report{Secret: secret}})
+	w.want(incumbent.OK, offer(2, "n2"))
+	found.Secret, found.Authority = Hash{8}, []byte("a")
+	w.want(incumbent.OK, found)
+	v := w.view()
+	if string(v.Authority.Current) != "a" || v.Token(TokenID{2}) == nil || !bytes.Equal(v.Secret.Current, secret[:]) || !v.Member(1).Signer || v.Member(1).Secret != secret {
+		t.Errorf("it trusts %+v, and has %+v", v.Root, v.Member(1))
+	}
+	found.Authority = []byte("b")
+	w.want(incumbent.OK, found)
+	if v := w.view(); string(v.Authority.Current) != "a" {
+		t.Errorf("the authority was replaced by %q", v.Authority.Current)
+	}
+}
+
 // A cluster that was restored is another one: nothing that its source trusted counts.
 func TestAnotherClusterBeginsAnew(t *testing.T) {
 	w := newWorld(t)

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,9 +20,14 @@ import (
 // whose disk went back in time is noticed when it returns: it has forgotten
 // votes it gave and entries it acknowledged, and with it a majority may have.
 //
-//	┌──────────┬────────────┬───────────┬─────────────────────────────────────────────────────────────────┬────────┐
-//	│ magic 8  │ cluster 16 │ count u32 │ count × (member, incarnation, term, index: u64 each; boot 16)    │ crc32c │
-//	└──────────┴────────────┴───────────┴─────────────────────────────────────────────────────────────────┴────────┘
+//	┌──────────┬────────────┬─────────────┬───────────┬───────────────────────────────────────────────────────────────┬────────┐
+//	│ magic 8  │ cluster 16 │ version u64 │ count u32 │ count × (member, incarnation, term, index: u64 each; boot 16)  │ crc32c │
+//	└──────────┴────────────┴─────────────┴───────────┴───────────────────────────────────────────────────────────────┴────────┘
+//
+// It is in two files that have their place on the disk from the start, so that a member whose
+// disk is full can speak to the others. Each time the one that has the older version is
+// written over; one that is not whole was being written when the member ended. What is behind
+// the checksum is left of a longer book.
 //
 // The index is the highest that the member held durably and knew to be
 // committed, or that it has acknowledged to this member while it led. Its last
@@ -33,11 +39,13 @@ import (
 // A single member keeps a book of nobody: it cannot notice.
 
 const (
-	bookName      = "seen"
-	bookMagic     = "INCSEEN1"
-	bookHeadBytes = 8 + 16 + 4
+	bookMagic     = "INCSEEN2"
+	bookHeadBytes = 8 + 16 + 8 + 4
 	bookRowBytes  = 4*8 + 16
+	bookPlace     = 64 << 10 // bytes that each file has on the disk: of more members than a cluster has
 )
+
+var bookNames = [2]string{"seen-0", "seen-1"}
 
 // seen is a row of the book.
 type seen struct {
@@ -75,74 +83,120 @@ func (r seen) lower(s Standing, boot bootNonce) string {
 	return ""
 }
 
-// book is the file and its content in memory.
+// book is the files and their content in memory.
 type book struct {
 	fsys    vfs.FS
-	file    string
+	dir     string
 	cluster [16]byte
 
 	mu      sync.Mutex // guards what follows, for moments
 	rows    map[uint64]seen
 	version uint64 // counts changes of rows
 
-	writing sync.Mutex // held while the file is written; whoever waits for it finds its own rows written by the one before
-	written uint64     // version of the file; under writing
+	writing sync.Mutex // held while a file is written; whoever waits for it finds its own rows written by the one before
+	written uint64     // version of the newest file; under writing
+	next    int        // the file to write over; under writing
 }
 
 // openBook reads the book, or begins one. A damaged one is Corrupt.
 func openBook(fsys vfs.FS, dir string, cluster [16]byte) (*book, error) {
-	b := &book{fsys: fsys, file: filepath.Join(dir, bookName), cluster: cluster, rows: map[uint64]seen{}}
+	b := &book{fsys: fsys, dir: dir, cluster: cluster, rows: map[uint64]seen{}}
 	if err := vfs.MkdirAll(fsys, dir); err != nil {
 		return nil, err
 	}
-	size, err := fsys.Size(b.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if size > maxBookBytes {
-		return nil, b.corrupt("it is longer than any book")
-	}
-	content, err := vfs.ReadFile(fsys, b.file)
-	if err != nil {
-		return nil, err
-	}
-	return b, b.decode(content)
-}
-
-func (b *book) corrupt(what string) error {
-	return incumbent.Errorf(incumbent.Corrupt, "%s: %s", b.file, what).
-		WithHint("this file remembers how far the other members' logs were: if the disk is sound otherwise, remove it to begin a new one")
-}
-
-func (b *book) decode(p []byte) error {
-	switch {
-	case len(p) < bookHeadBytes+4 || string(p[:8]) != bookMagic:
-		return b.corrupt("not a book of members")
-	case crc32.Checksum(p[:len(p)-4], castagnoli) != binary.LittleEndian.Uint32(p[len(p)-4:]):
-		return b.corrupt("checksum does not match")
-	case [16]byte(p[8:24]) != b.cluster:
-		return b.corrupt("it is of another cluster")
-	}
-	n := int(binary.LittleEndian.Uint32(p[24:]))
-	rows := p[bookHeadBytes : len(p)-4]
-	if n > maxAccused || len(rows) != n*bookRowBytes {
-		return b.corrupt("its length is wrong")
-	}
-	for ; len(rows) > 0; rows = rows[bookRowBytes:] {
-		b.rows[binary.LittleEndian.Uint64(rows)] = seen{
-			incarnation: binary.LittleEndian.Uint64(rows[8:]), term: binary.LittleEndian.Uint64(rows[16:]),
-			index: binary.LittleEndian.Uint64(rows[24:]), boot: bootNonce(rows[32:48]),
+	damaged := 0
+	for i, name := range bookNames {
+		content, err := b.read(name)
+		if err != nil {
+			return nil, err
+		}
+		version, rows, whole := decodeBook(content)
+		switch {
+		case whole && [16]byte(content[8:]) != cluster:
+			return nil, b.corrupt(name, "it is of another cluster")
+		case whole && version > b.version:
+			b.version, b.rows, b.next = version, rows, 1-i
+		case !whole && len(bytes.Trim(content, "\x00")) > 0:
+			damaged++
+		}
+		if err := b.provide(name, len(content)); err != nil && !vfs.IsNoSpace(err) {
+			return nil, err
 		}
 	}
-	return nil
+	if damaged == len(bookNames) { // of which one is being written at a time
+		return nil, b.corrupt(bookNames[0], "not a book of members, nor is the other file")
+	}
+	b.written = b.version
+	return b, nil
 }
 
+func (b *book) path(name string) string { return filepath.Join(b.dir, name) }
+
+// read returns the content of a file; nothing of one that is not there.
+func (b *book) read(name string) ([]byte, error) {
+	size, err := b.fsys.Size(b.path(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case size > maxBookBytes:
+		return nil, b.corrupt(name, "it is longer than any book")
+	}
+	return vfs.ReadFile(b.fsys, b.path(name))
+}
+
+// provide gives a file its place on the disk, if it is shorter: then nothing was written to it.
+func (b *book) provide(name string, size int) error {
+	if size >= bookPlace {
+		return nil
+	}
+	f, err := b.fsys.Create(b.path(name))
+	if err != nil {
+		return err
+	}
+	if err = f.Preallocate(bookPlace); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return b.fsys.SyncDir(b.dir)
+}
+
+func (b *book) corrupt(name, what string) error {
+	return incumbent.Errorf(incumbent.Corrupt, "%s: %s", b.path(name), what).
+		WithHint("the files of this folder remember how far the other members' logs were: if the disk is sound otherwise, remove it to begin anew")
+}
+
+// decodeBook reads a book, whosever it is. One that is not whole has nothing.
+func decodeBook(p []byte) (version uint64, rows map[uint64]seen, whole bool) {
+	if len(p) < bookHeadBytes+4 || string(p[:8]) != bookMagic {
+		return 0, nil, false
+	}
+	n := int(binary.LittleEndian.Uint32(p[32:]))
+	if n > maxAccused || len(p) < bookHeadBytes+n*bookRowBytes+4 {
+		return 0, nil, false
+	}
+	end := bookHeadBytes + n*bookRowBytes
+	if crc32.Checksum(p[:end], castagnoli) != binary.LittleEndian.Uint32(p[end:]) {
+		return 0, nil, false
+	}
+	rows = make(map[uint64]seen, n)
+	for r := p[bookHeadBytes:end]; len(r) > 0; r = r[bookRowBytes:] {
+		rows[binary.LittleEndian.Uint64(r)] = seen{
+			incarnation: binary.LittleEndian.Uint64(r[8:]), term: binary.LittleEndian.Uint64(r[16:]),
+			index: binary.LittleEndian.Uint64(r[24:]), boot: bootNonce(r[32:48]),
+		}
+	}
+	return binary.LittleEndian.Uint64(p[24:]), rows, true
+}
+
+// encode is called with mu held.
 func (b *book) encode() []byte {
 	p := make([]byte, 0, bookHeadBytes+len(b.rows)*bookRowBytes+4)
 	p = append(append(p, bookMagic...), b.cluster[:]...)
+	p = binary.LittleEndian.AppendUint64(p, b.version)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.rows)))
 	for _, id := range slices.Sorted(maps.Keys(b.rows)) {
 		r := b.rows[id]
@@ -231,9 +285,29 @@ func (b *book) flush() error {
 	}
 	content := b.encode()
 	b.mu.Unlock()
-	if err := vfs.WriteFile(b.fsys, b.file, content); err != nil {
+	if err := b.overwrite(bookNames[b.next], content); err != nil {
 		return err
 	}
-	b.written = version
+	b.written, b.next = version, 1-b.next
 	return nil
+}
+
+// overwrite writes a file over, in its place.
+func (b *book) overwrite(name string, content []byte) error {
+	size, err := b.fsys.Size(b.path(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := b.provide(name, int(size)); err != nil {
+		return err
+	}
+	f, err := b.fsys.OpenWrite(b.path(name))
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }

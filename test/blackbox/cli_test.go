@@ -154,6 +154,20 @@ func TestSighupReloads(t *testing.T) {
 	writeFile(t, path, "log-level: warn\n")
 	hangup("reloaded")
 	mustClaim(t, m.client(), "after", "a", time.Hour)
+	writeFile(t, path, "max-connections: 77\nlog-level: debug\n")
+	reloaded := func(name string) (is setting) {
+		out, _, _ := m.cli("config", "show", "--effective", "-o", "json")
+		for _, s := range decode[[]setting](t, out) {
+			if s.Name == name {
+				is = s
+			}
+		}
+		return is
+	}
+	hangup("reloaded")
+	eventually(t, patience, "the new ones are in force", func() bool {
+		return reloaded("log-level") == setting{"log-level", "debug", "file"} && reloaded("max-connections") == setting{"max-connections", "77", "file"}
+	})
 }
 
 func TestUnsafeListenersAreRefused(t *testing.T) {

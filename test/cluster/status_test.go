@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -124,9 +127,47 @@ func TestEventsOfAllMembers(t *testing.T) {
 		t.Errorf("events of %v, %q", got, said)
 	}
 	gone := c.others(c.leader())[0]
+	told := followEvents(t, c)
+	from := func(m *member) int { return strings.Count(told(), `"member":"`+m.Name+`"`) }
+	eventually(t, patience, "all are followed", func() bool { return from(gone) > 0 && from(c.leader()) > 0 })
 	gone.kill(t)
 	got, said := all()
 	if len(got) != 2 || slices.Contains(got, gone.Name) || !strings.Contains(said, "member "+gone.Name+" at "+gone.URL+" did not answer") {
 		t.Errorf("%s is gone: events of %v, %q", gone.Name, got, said)
+	}
+	before := from(gone)
+	gone.again(t, nil)
+	eventually(t, patience, gone.Name+" is followed again", func() bool { return from(gone) > before })
+	lines := slices.Sorted(strings.Lines(told()))
+	if once := slices.Compact(slices.Clone(lines)); len(once) != len(lines) {
+		t.Errorf("%d events were told more than once:\n%s", len(lines)-len(once), told())
+	}
+}
+
+// followEvents follows the timelines of all members, and returns what was printed so far.
+func followEvents(t *testing.T, c *trio) func() string {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary(t), "events", "-f", "--all-members", "-o", "jsonl", "--server", c.Servers, "--ca", c.CA, "--cert", c.Cert, "--key", c.Key)
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("following ended with %v", err)
+		}
+		_ = out.Close() // it was read
+	})
+	return func() string {
+		b, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
 }

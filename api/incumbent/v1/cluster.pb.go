@@ -531,7 +531,7 @@ type Member struct {
 	// leader knows, else 0. applied_index of others is what they have on disk.
 	AppliedIndex  uint64 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	CommitIndex   uint64 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
-	Ready         bool   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"` // the member that answers: it serves; others: connected
+	Ready         bool   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"` // it serves; others: as they said of themselves within the last seconds
 	PeerAddress   string `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	Connected     bool   `protobuf:"varint,9,opt,name=connected,proto3" json:"connected,omitempty"` // with the member that answers, and heard of within the last second; itself always is
 	Learner       bool   `protobuf:"varint,10,opt,name=learner,proto3" json:"learner,omitempty"`    // is to stay a learner
