@@ -44,16 +44,16 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	return lease, err
 }
 
-func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOptions, offer <-chan incumbent.Token) (*Lease, error) {
+func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOptions, offer *expected) (*Lease, error) {
 	for {
-		lease, queued, err := s.claimOnce(ctx, name, opts)
+		lease, queued, err := s.claimOnce(ctx, name, opts, offer)
 		if err != nil || lease != nil {
 			return lease, err
 		}
 		if !queued {
 			continue // an offer that was over before it could be accepted
 		}
-		lease, err = s.awaitOffer(ctx, name, offer)
+		lease, err = s.awaitOffer(ctx, name, offer.offer)
 		if lease != nil || err != nil {
 			return lease, err
 		}
@@ -63,7 +63,7 @@ func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 
 // expect begins a claim. What undoes one before would undo this one too, so that
 // comes first.
-func (s *Session) expect(ctx context.Context, name incumbent.Name) (chan incumbent.Token, error) {
+func (s *Session) expect(ctx context.Context, name incumbent.Name) (*expected, error) {
 	for {
 		offer, undone, err := s.tryExpect(name)
 		if undone == nil {
@@ -80,7 +80,7 @@ func (s *Session) expect(ctx context.Context, name incumbent.Name) (chan incumbe
 }
 
 // tryExpect returns what to wait for instead if a claim is still being undone.
-func (s *Session) tryExpect(name incumbent.Name) (offer chan incumbent.Token, undone <-chan struct{}, err error) {
+func (s *Session) tryExpect(name incumbent.Name) (offer *expected, undone <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.offers[name] != nil {
@@ -89,7 +89,7 @@ func (s *Session) tryExpect(name incumbent.Name) (offer chan incumbent.Token, un
 	if ch := s.leaving[name]; ch != nil {
 		return nil, ch, nil
 	}
-	offer = make(chan incumbent.Token, 1)
+	offer = &expected{offer: make(chan incumbent.Token, 1)}
 	s.offers[name] = offer
 	return offer, nil, nil
 }
@@ -100,7 +100,14 @@ func (s *Session) expectNoMore(name incumbent.Name) {
 	delete(s.offers, name)
 }
 
-func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts ClaimOptions) (lease *Lease, queued bool, err error) {
+// asking notes that a claim is handed to a link: a later one may find that its place is gone.
+func (s *Session) asking(e *expected) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.asked = true
+}
+
+func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts ClaimOptions, e *expected) (lease *Lease, queued bool, err error) {
 	key, err := s.key(ctx)
 	if err != nil {
 		return nil, false, err
@@ -108,6 +115,7 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 	var sent time.Duration
 	res, err := s.operateIf(ctx, s.claimsAgain, func() *apiv1.Operation {
 		sent = s.clock()
+		s.asking(e)
 		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
 			Name: apiName(name), Holder: opts.Holder, Session: s.id.String(), Wait: opts.Wait, Critical: opts.Critical, Idempotency: key,
 		}}}
@@ -158,10 +166,13 @@ func (s *Session) take(name incumbent.Name, token incumbent.Token, deadline time
 }
 
 // awaitOffer waits for the hand-over and accepts it. A nil lease without an
-// error: the offer was over already.
+// error: the offer was over already, or the place in line is gone.
 func (s *Session) awaitOffer(ctx context.Context, name incumbent.Name, offer <-chan incumbent.Token) (*Lease, error) {
 	select {
 	case token := <-offer:
+		if token == 0 {
+			return nil, nil
+		}
 		return s.accept(ctx, name, token)
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)

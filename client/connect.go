@@ -237,7 +237,8 @@ func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached) erro
 }
 
 // adopt makes l the session's link. Offers that came while there was none are
-// among the leases the server lists.
+// among the leases the server lists. One that was over before then took the place in
+// line with it, and nobody will say so: who has neither claims again.
 func (s *Session) adopt(l *link, a *apiv1.Attached) {
 	s.c.saw(a.GetIndex())
 	listed := make(map[incumbent.Token]bool)
@@ -246,7 +247,16 @@ func (s *Session) adopt(l *link, a *apiv1.Attached) {
 		s.offered(nameOf(held.GetName()), incumbent.Token(held.Token))
 	}
 	s.giveBackUnknown(a.GetLeases(), incumbent.Name{})
+	waits := make(map[incumbent.Name]bool)
+	for _, name := range a.GetWaits() {
+		waits[nameOf(name)] = true
+	}
 	s.mu.Lock()
+	for name, e := range s.offers {
+		if e.asked && !waits[name] {
+			e.tell(0)
+		}
+	}
 	s.link = l
 	s.has = time.Duration(a.GetHeldMs()) * time.Millisecond
 	close(s.changed)
@@ -280,14 +290,25 @@ func (s *Session) event(l *link, f *apiv1.ServerFrame) {
 // offered tells a claim that waits for name which token it was granted.
 func (s *Session) offered(name incumbent.Name, token incumbent.Token) {
 	s.mu.Lock()
-	ch := s.offers[name]
+	e := s.offers[name]
 	s.mu.Unlock()
-	if ch == nil {
-		return
+	if e != nil {
+		e.tell(token)
 	}
+}
+
+// expected is a claim under way.
+type expected struct {
+	offer chan incumbent.Token // has room for one
+	asked bool                 // its request was handed to a link; under the session's mu
+}
+
+// tell tells the claim which token it was granted, or 0: that it is to claim again, of which
+// the answer has an offer that there is by then.
+func (e *expected) tell(token incumbent.Token) {
 	select {
-	case ch <- token:
-	default: // the same offer, heard twice
+	case e.offer <- token:
+	default: // the same offer, heard twice, or one that the next answer has
 	}
 }
 

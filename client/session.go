@@ -66,9 +66,9 @@ type Session struct {
 	has     time.Duration // the ttl that it has at the server; 0: not known, or none
 	present Presence
 	leases  map[incumbent.Token]*Lease
-	offers  map[incumbent.Name]chan incumbent.Token // claims under way
-	leaving map[incumbent.Name]chan struct{}        // claims being undone after their callers have gone; closed then
-	back    map[incumbent.Token]incumbent.Name      // given back; the server has not said yet that it is released
+	offers  map[incumbent.Name]*expected       // claims under way
+	leaving map[incumbent.Name]chan struct{}   // claims being undone after their callers have gone; closed then
+	back    map[incumbent.Token]incumbent.Name // given back; the server has not said yet that it is released
 	counter uint64
 	follows []*followed
 
@@ -107,7 +107,7 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 	s := &Session{
 		c: c, id: cfg.ID, present: cfg.Presence, ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
 		ended: make(chan struct{}), changed: make(chan struct{}),
-		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]chan incumbent.Token),
+		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]*expected),
 		leaving: make(map[incumbent.Name]chan struct{}), back: make(map[incumbent.Token]incumbent.Name),
 	}
 	if s.retry == nil {

@@ -392,3 +392,32 @@ func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 		t.Errorf("still in the queue: %v", q)
 	}
 }
+
+// An offer that was over before the session's new stream began took the place in line with it:
+// the claim stands in line again.
+func TestAnOfferThatWasMissedIsNotTheLast(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	r := newRelay(t, s.URL())
+	direct, far := clientOf(t, s.URL()), clientOf(t, r.url())
+	a, b := openSession(t, direct, SessionConfig{Holder: "a"}), openSession(t, far, SessionConfig{Holder: "b", TTL: time.Minute})
+	held := mustClaim(t, a, "db")
+	granted := make(chan error, 1)
+	go func() {
+		_, err := b.Claim(testContext(t), named("db"), ClaimOptions{Wait: true})
+		granted <- err
+	}()
+	b.awaitQueued(t, direct, "db", 1)
+	r.stall()
+	r.cut()
+	if err := held.Release(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, direct, "db", func(l *apiv1.Lease) bool { return l.GetHolder() == "" && len(l.GetQueue()) == 0 })
+	r.resume()
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+	if got := lookUp(t, direct, "db").Holder; got != "b" {
+		t.Errorf("held by %q", got)
+	}
+}

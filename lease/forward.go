@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type look struct {
 // flight is a frame under way to the leader.
 type flight struct {
 	seq       uint64
+	earlier   []uint64 // under which it was sent before with the same items in the same places: an answer may take longer than the time between two attempts
 	sent      int64
 	partly    bool // some of it has been answered
 	unsent    bool // it was not taken
@@ -204,6 +206,13 @@ func (e *Engine) load() *flight {
 	return f
 }
 
+// maxEarlier is how many of its numbers a flight remembers: as many as it has in forwardFor.
+const maxEarlier = int(forwardFor/resendAfter) + 1
+
+// resendRoom is by how much a frame may be longer when it is sent again: its number, and that
+// under which it was sent before, are written in as few bytes as they take.
+const resendRoom = 2 * binary.MaxVarintLen64
+
 // fill writes records until the frame is full and takes what it wrote out of
 // the list.
 func fill[T any](c *courier, list *[]T, write func(T)) []T {
@@ -211,7 +220,7 @@ func fill[T any](c *courier, list *[]T, write func(T)) []T {
 	for _, x := range *list {
 		before := c.w
 		write(x)
-		if len(c.w.b) > MaxFrameBytes {
+		if len(c.w.b) > MaxFrameBytes-resendRoom {
 			c.w.back(before)
 			break
 		}
@@ -322,12 +331,19 @@ func (e *Engine) resend(f *flight) {
 		return
 	}
 	c := &e.courier
+	places := len(f.items) + len(f.looks)
 	f.items = slices.DeleteFunc(f.items, func(w waiter) bool { return w.batch == nil || e.tooOld(w) || e.isOver(w) })
 	f.looks = slices.DeleteFunc(f.looks, func(l look) bool { return l.q == nil || e.lookTooOld(l) })
 	f.left = len(f.items) + len(f.looks)
 	if f.left+len(f.announced)+len(f.detached) == 0 {
 		c.flights = remove(c.flights, f)
 		return
+	}
+	if f.left != places {
+		f.earlier = nil
+	}
+	if f.earlier = append(f.earlier, f.seq); len(f.earlier) > maxEarlier {
+		f.earlier = slices.Delete(f.earlier, 0, 1)
 	}
 	old := f.seq
 	c.w.start(e.header(askFrame, old))
@@ -412,7 +428,7 @@ func (e *Engine) flightOf(from uint64, f *frame) *flight {
 	if e.leading || from != e.leader || f.term != c.term || f.boot != c.boot {
 		return nil
 	}
-	i := slices.IndexFunc(c.flights, func(x *flight) bool { return x.seq == f.seq })
+	i := slices.IndexFunc(c.flights, func(x *flight) bool { return x.seq == f.seq || slices.Contains(x.earlier, f.seq) })
 	if i < 0 {
 		return nil
 	}

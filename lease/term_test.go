@@ -164,3 +164,72 @@ func TestG14_WhatIsShownSeesTheWholeState(t *testing.T) {
 		}
 	}
 }
+
+// Where an answer takes longer than the time between two attempts, only ones to earlier attempts
+// ever come: they count, as long as what is asked for stands in the same places.
+func TestAnswersToEarlierAttemptsCount(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	first, second := c.at(2).claim("a", "h", ttl), c.at(2).claim("b", "h", ttl)
+	c.auto = false
+	answer := func(p packet) packet {
+		t.Helper()
+		c.packets = nil
+		c.hand(p)
+		c.settleConfirms(1)
+		if len(c.packets) != 1 {
+			t.Fatalf("%d frames in answer", len(c.packets))
+		}
+		return c.packets[0]
+	}
+	again := func() packet {
+		t.Helper()
+		c.packets = nil
+		c.now += int64(resendAfter)
+		c.at(2).turn(nil)
+		if len(c.packets) != 1 {
+			t.Fatalf("%d frames are sent again", len(c.packets))
+		}
+		return c.packets[0]
+	}
+	b, done := c.at(2).extend(Extension{Token: first}, Extension{Token: second})
+	late := answer(c.packets[0])
+	for range 3 {
+		again()
+	}
+	c.hand(late)
+	if !*done || b.Items[0].Kind != incumbent.OK || b.Items[1].Kind != incumbent.OK {
+		t.Errorf("answered %v: %+v", *done, b.Items)
+	}
+	if n := len(c.at(2).e.courier.flights); n != 0 {
+		t.Errorf("%d frames are under way", n)
+	}
+}
+
+// A frame that was full is no longer than one may be when it is sent again, however large its
+// number is by then.
+func TestAFullFrameCanBeSentAgain(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	c.auto = false
+	p := c.at(2)
+	p.turn(func() {
+		p.e.courier.seq = 1 << 16 // as many as fill the frame but for one byte
+		for i := range 5000 {
+			p.e.courier.announced = append(p.e.courier.announced, counted{sessionID(i), 1})
+		}
+	})
+	for range 3 {
+		if len(c.packets) < 2 {
+			t.Fatalf("%d frames for 5,000 sessions: the test tests nothing", len(c.packets))
+		}
+		for _, x := range c.packets {
+			if f := new(frame); !f.decode(x.data) {
+				t.Errorf("a frame of %d bytes is none", len(x.data))
+			}
+		}
+		c.packets = nil
+		c.now += int64(resendAfter)
+		p.turn(nil)
+	}
+}
