@@ -75,18 +75,21 @@ func checkOf(c *catalog.Check) *Check {
 // what was found of another definition is never written, and the rest is found again. An
 // update has no condition of its own; what stands before it is a registration that would
 // change nothing.
-func Update(k Key, o Outcome) core.Command {
+//
+// With conditions it does nothing where one does not hold: a member that was away for longer
+// than its presence lasts has left its checks to others, and does not know it yet.
+func Update(k Key, o Outcome, only ...core.Condition) core.Command {
 	update := catalog.Command{
 		Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: k.Namespace, Node: k.Node, ID: k.ID},
 		Status: [...]catalog.Status{Critical: catalog.Critical, Warning: catalog.Warning, Passing: catalog.Passing}[o.Status], Output: o.Output,
 	}
 	if o.of == nil {
-		return update
+		return core.TxnCommand{If: only, Then: []core.Command{update}}
 	}
 	same := *o.of
 	same.Owner, same.Created, same.Modified, same.Since = "", 0, 0, 0 // the state's to say
 	same.Status, same.Output = catalog.Passing, ""                    // they are kept; by a check that passes no session ends
-	return core.TxnCommand{Then: []core.Command{
+	return core.TxnCommand{If: only, Then: []core.Command{
 		catalog.Command{
 			Verb: catalog.Register, Target: catalog.Target{Namespace: k.Namespace, Node: k.Node},
 			Checks: []*catalog.Check{&same}, KeepOutput: true, If: true, Index: o.of.Modified,

@@ -10,6 +10,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -118,4 +119,24 @@ func TestOutcomesOfAnotherDefinition(t *testing.T) {
 		}
 		l.is("found again", catalog.Passing, "http://b:80/")
 	})
+}
+
+// TestWhoWasAwayWritesNothing: an outcome comes with the presence of who found it, and is not
+// written once that is over.
+func TestWhoWasAwayWritesNothing(t *testing.T) {
+	l := &ledger{t: t, state: engine.NewState()}
+	l.feed = Feed{Runner: &Runner{kick: make(chan struct{}, 1), news: news{changed: map[Key]*Check{}}}, Namespace: "default"}
+	l.register(Definition{HTTP: "http://a:80/", Interval: time.Second})
+	found := func(token incumbent.Token) {
+		o := Outcome{Status: Passing, Output: "well", of: catalog.Of(l.state.View()).Check("default", "n", "c")}
+		_ = l.write(Update(Key{"default", "n", "c"}, o, leases.IfHeld{Name: PresenceLease(1), Token: token}), "member") // what it did is looked at
+	}
+	if err := l.write(leases.ClaimCommand{Name: PresenceLease(1), Holder: "1", TTL: time.Minute}, "member"); err != nil {
+		t.Fatal(err)
+	}
+	token := leases.Of(l.state.View()).Lease(PresenceLease(1)).Token
+	found(token + 1)
+	l.is("by who was away", catalog.Critical, "")
+	found(token)
+	l.is("by who is there", catalog.Passing, "well")
 }

@@ -480,3 +480,31 @@ func TestBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoStoodStillFoundNothing: a run that ends long after its timeout is one of a member that
+// did not run meanwhile. It says nothing of what was asked, and is made again at once.
+func TestWhoStoodStillFoundNothing(t *testing.T) {
+	s := newSchedule(Config{Self: 1, AtOnce: 1, Jitter: func() float64 { return 0 }})
+	began := time.Unix(1_800_000_000, 0)
+	c := check("a", 10*time.Second)
+	s.hear(began, news{members: []uint64{1}, changed: map[Key]*Check{c.Key: {Key: c.Key, Member: 1, Definition: c.Definition.Encode(), Status: Passing, Output: "found before"}}})
+	run := func(at time.Time, took time.Duration) (time.Time, bool) {
+		t.Helper()
+		j := s.next(at)
+		if j == nil {
+			t.Fatal("nothing is due")
+		}
+		j.cancel = func() {}
+		end := at.Add(took)
+		_, reported := s.ran(end, result{j, j.def, Outcome{Status: Critical, Output: "timed out"}})
+		return end, reported
+	}
+	timeout := DefaultTimeout
+	at, reported := run(began.Add(10*time.Second), timeout+stoodStill+time.Millisecond)
+	if reported {
+		t.Error("what was not found is reported")
+	}
+	if _, reported := run(at, timeout); !reported {
+		t.Error("what was found in time is not")
+	}
+}

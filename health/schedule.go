@@ -8,6 +8,10 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 )
 
+// stoodStill is how much longer than it may a run takes only where this member did not run
+// meanwhile, as when its process or its machine was stopped.
+const stoodStill = time.Second
+
 // schedule is when which check is due, and how its runs went. It has no clock.
 type schedule struct {
 	cfg     Config
@@ -194,6 +198,10 @@ func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
 	}
 	if j.def != r.def { // it was changed meanwhile
 		s.set(j, now.Add(s.share(j.def.interval())))
+		return Outcome{}, false
+	}
+	if now.Sub(j.began) > j.def.timeout()+stoodStill { // this member did not run: nothing is known of what it asked
+		s.set(j, now)
 		return Outcome{}, false
 	}
 	due := j.began.Add(j.def.interval())

@@ -9,7 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/health"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -92,15 +94,25 @@ func (s *Server) checksRestored(v *core.View) {
 	}
 }
 
-// reportCheck writes what was found of a check into the log.
+// reportCheck writes what was found of a check into the log, if this member still holds what
+// it ran the check by.
 func (s *Server) reportCheck(k health.Key, o health.Outcome, done func(error)) {
+	name := health.PresenceLease(s.cluster.ID())
+	presence := leases.Of(s.engine.View()).Lease(name)
+	if presence == nil || presence.Token == 0 {
+		done(incumbent.Errorf(incumbent.Conflict, "this member runs no checks now"))
+		return
+	}
 	call := engine.Call{Meta: core.Meta{Origin: s.ownOrigin()}, Deadline: time.Now().Add(reportWait)}
-	s.engine.Execute(call, health.Update(k, o), func(r core.Result) {
-		if r.Err != nil {
+	s.engine.Execute(call, health.Update(k, o, leases.IfHeld{Name: name, Token: presence.Token}), func(r core.Result) {
+		switch {
+		case r.Err != nil:
 			done(r.Err)
-			return
+		case r.Txn != nil && r.Txn.Unmet != 0:
+			done(incumbent.Errorf(incumbent.Conflict, "this member was away for longer than its presence lasts"))
+		default:
+			done(nil)
 		}
-		done(nil)
 	})
 }
 
