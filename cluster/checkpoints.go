@@ -95,12 +95,21 @@ func (c *Cluster) AgreedAt() incumbent.Index {
 	return c.consistency.agreedAt()
 }
 
-// stateDiffers stops this member: a majority has another state. Until its process
-// ends it grants nothing more.
+// stateDiffers stops this member, for good: a majority has another state. Until its process
+// ends it grants nothing more, and whoever starts it again, as service managers do by
+// themselves, is told.
 func (c *Cluster) stateDiffers(err error) {
 	c.growth.splitBy(c.node, err)
-	c.cfg.Fail(incumbent.Errorf(incumbent.Corrupt, "%w", err).
-		WithHint("look at this machine's memory and disk; keep a copy of the data directory; then empty it and start with --join-file FILE: the member comes back under a new id"))
+	kept := c.rewrite(func(r *Record) bool { r.Differs = err.Error(); return true })
+	if kept != nil {
+		c.cfg.Logger.Warn("that this member's state differs is not written down", "cause", kept)
+	}
+	c.cfg.Fail(errDiffers(err))
+}
+
+func errDiffers(err error) error {
+	return incumbent.Errorf(incumbent.Corrupt, "%w", err).
+		WithHint("look at this machine's memory and disk; keep a copy of the data directory; then empty it and start with --join-file FILE: the member comes back under a new id")
 }
 
 // statesDiffer alarms: nobody knows who is right, so nobody grants any more.

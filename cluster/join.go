@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth/ca"
@@ -57,6 +58,9 @@ func Identify(ctx context.Context, cfg JoinConfig) (*Record, error) {
 		if t, err := ca.ParseToken(cfg.Token); err == nil && hex.EncodeToString(t.Cluster[:]) != r.Cluster {
 			return nil, incumbent.Errorf(incumbent.Conflict, "%s holds member %s of cluster %s, the join token is of %x", dir, r.Name, r.Cluster, t.Cluster).
 				WithHint("give an empty --data-dir to join another cluster, or leave --join-file out")
+		}
+		if r.Differs != "" {
+			return nil, errDiffers(errors.New(r.Differs))
 		}
 		return r, r.checkLog(dir)
 	}

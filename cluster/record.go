@@ -52,6 +52,9 @@ type Record struct {
 	Token     string   `json:"token,omitempty"`       // by which it joined, while it has no secret
 	Epoch     uint64   `json:"epoch,omitempty"`       // of its key: see [trust.Root]
 	Hosts     []string `json:"hosts,omitempty"`       // names and addresses in its certificate, besides those it listens on
+	// Differs is why the member stopped for good, if it has: its state was not that of a
+	// majority.
+	Differs string `json:"differs,omitempty"`
 	// Members are those last known, so that a restart can dial before it has
 	// caught up.
 	Members []KnownMember `json:"members,omitempty"`

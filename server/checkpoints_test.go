@@ -80,6 +80,9 @@ func TestG27_AMemberWhoseStateDiffersStops(t *testing.T) {
 			if err := bad.Close(testContext(t)); incumbent.KindOf(err) != incumbent.Corrupt {
 				t.Errorf("close: %v", err)
 			}
+			if again, err := Open(bad.cfg); incumbent.KindOf(err) != incumbent.Corrupt || !strings.Contains(fmt.Sprint(err), "at index ") {
+				t.Errorf("started again it is %v, %v", again, err)
+			}
 			if _, err := claim(t, clientOf(t, rest[0]), "c", "h"); err != nil {
 				t.Errorf("claim on another: %v", err)
 			}
