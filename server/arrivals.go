@@ -185,7 +185,8 @@ func (a *arrival) enter(r *http.Request) bool {
 	a.entered++
 	a.http2 = r.ProtoMajor > 1
 	switch r.URL.Path {
-	case incumbentv1connect.LeaseServiceExtendProcedure, incumbentv1connect.LeaseServiceClaimProcedure, incumbentv1connect.LeaseServiceBatchProcedure:
+	case incumbentv1connect.LeaseServiceExtendProcedure, incumbentv1connect.LeaseServiceClaimProcedure, incumbentv1connect.LeaseServiceBatchProcedure,
+		incumbentv1connect.CatalogServiceUpdateCheckProcedure:
 		a.unheard++
 		return true
 	}

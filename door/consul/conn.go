@@ -254,7 +254,15 @@ func (c *conn) begin() {
 	c.arrived()
 	r := c.door.newRequest(c, in, in.body)
 	c.owes(r)
-	r.later(r.serve)
+	if !keepsAlive(r.method, r.path) {
+		r.later(r.serve)
+		return
+	}
+	n := c.door.unheard.came()
+	r.later(func() {
+		defer c.door.unheard.left(n)
+		r.serve()
+	})
 }
 
 // refuse answers what is no request, and ends the connection.

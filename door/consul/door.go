@@ -130,6 +130,7 @@ type Door struct {
 	conns     park.List[*conn]
 	strangers strangers
 
+	unheard     unheard
 	polls       *pollsTold
 	outputs     outputs
 	boards      boards

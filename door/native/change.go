@@ -45,6 +45,7 @@ func (d *Door) change(ctx context.Context, c change) (core.Result, error) {
 	r, err := outcomeOf(ctx, c.about, func(done func(core.Result)) {
 		if is, ok := c.command.(catalog.Command); ok && is.Verb == catalog.UpdateCheck {
 			d.engine.Pass(call, is, done) // where nothing else changes, no command
+			Heard(ctx)
 			return
 		}
 		d.engine.Execute(call, c.command, done)
