@@ -88,6 +88,21 @@ func TestContinue(t *testing.T) {
 	}
 }
 
+// Terraform stores its state in parts once it is told that it is too large.
+func TestTooLargeABodySaysSo(t *testing.T) {
+	m := startMember(t, func(c *Config) { c.MaxBodyBytes = 50 })
+	for text, want := range map[string]string{
+		"Content-Length: 51\r\n\r\n": "Request body(51 bytes) too large, max size: 50 bytes",
+		"Transfer-Encoding: chunked\r\n\r\n60\r\n" + strings.Repeat("x", 0x60): "Request body too large, max size: 50 bytes",
+	} {
+		c := m.dial()
+		c.write("PUT /v1/txn HTTP/1.1\r\nHost: localhost\r\n" + text)
+		if a := c.read("PUT"); a.StatusCode != http.StatusRequestEntityTooLarge || a.body != want {
+			t.Errorf("%.80q: %s %q", text, a.Status, a.body)
+		}
+	}
+}
+
 func TestBadRequestsEndTheirConnection(t *testing.T) {
 	m := startMember(t, func(c *Config) { c.MaxHeadBytes, c.MaxBodyBytes, c.MaxBodies = 1000, 50, 60 })
 	m.serveAt("/echo", echo)

@@ -3,6 +3,7 @@ package consul
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -27,7 +28,6 @@ var (
 	badEncoding  = &refusal{http.StatusNotImplemented, "501 Not Implemented: Unsupported transfer encoding"}
 	badVersion   = &refusal{http.StatusHTTPVersionNotSupported, "505 HTTP Version Not Supported: unsupported protocol version"}
 	headTooLarge = &refusal{http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large"}
-	bodyTooLarge = &refusal{http.StatusRequestEntityTooLarge, "413 Request Entity Too Large"}
 	bodiesFull   = &refusal{http.StatusServiceUnavailable, "503 Service Unavailable: too many requests are arriving at once"}
 	// bodyOfStranger answers whoever has not shown who it is and sends much.
 	bodyOfStranger = &refusal{http.StatusForbidden, "Permission denied: a request of this size is taken from those who show who they are"}
@@ -35,6 +35,13 @@ var (
 	headEnd        = []byte("\r\n\r\n")
 	continueReply  = []byte("HTTP/1.1 100 Continue\r\n\r\n")
 )
+
+// bodyTooLarge refuses a body in the words of the limits that are tighter: clients look for
+// them, as Terraform does, which then sends its state in parts. of is what is known of the
+// body's size.
+func bodyTooLarge(of string, most int64) *refusal {
+	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("Request body%s too large, max size: %d bytes", of, most)}
+}
 
 // endOfHead returns how many bytes the head takes with the empty line behind it; 0: it
 // is not there whole. looked is how many bytes are known not to have it. A bare LF ends
@@ -154,7 +161,7 @@ func newIncoming(head []byte, limits *Limits) (*incoming, *refusal) {
 	}
 	in := &incoming{head: r, lines: len(head), left: max(0, r.ContentLength), max: limits.MaxBodyBytes}
 	if in.left > in.max {
-		return nil, bodyTooLarge
+		return nil, bodyTooLarge(fmt.Sprintf("(%d bytes)", in.left), in.max)
 	}
 	if r.ContentLength < 0 {
 		in.chunks = &dechunk{}
@@ -200,7 +207,7 @@ func (in *incoming) feed(data []byte) (n int, bad *refusal) {
 			return n, badRequest
 		}
 		if int64(len(in.body)+len(part)) > in.max {
-			return n, bodyTooLarge
+			return n, bodyTooLarge("", in.max) // of which more may come
 		}
 		in.body = append(in.body, part...)
 		if n += used; used == 0 {
