@@ -203,7 +203,7 @@ func (h *host) open() {
 		s.LockDelay = w.upTo(maxDelay).Truncate(time.Millisecond)
 	}
 	if w.chance(3) {
-		s.TTL = a.ttl
+		s.TTL = max(a.ttl/2, minTTL).Truncate(time.Millisecond) // it lives for twice that
 	}
 	h.do(catalog.Command{Verb: catalog.OpenSession, Target: h.target(0, ""), Session: s}, func(r core.Result) {
 		if r.Err == nil && !r.Replayed {

@@ -181,7 +181,7 @@ type Session struct {
 	Behavior      Behavior
 	NodeChecks    []string      // ids of checks on the node that it depends on
 	ServiceChecks []string      // ids of more of them
-	TTL           time.Duration // as core's: 0: none
+	TTL           time.Duration // as it was asked for, 0: none; core's is longer: see [tables.life]
 	Created       incumbent.Index
 	Modified      incumbent.Index
 }

@@ -100,6 +100,39 @@ func TestG03_SessionsThatATransactionEndsHandTheirLeasesOver(t *testing.T) {
 	}
 }
 
+// A session lives for twice the ttl that it says, once all members know that, and for a day
+// at most; one that is opened again for as long as it has.
+func TestSessionsLiveForTwiceTheirTTL(t *testing.T) {
+	s := ample.state()
+	opens := func(id int, ttl time.Duration) Command {
+		c := opened(sessionID(id))
+		c.Session.TTL = ttl
+		return c
+	}
+	lives := func(id int, ttl, want time.Duration) {
+		t.Helper()
+		must(t, s, opens(id, ttl))
+		if got := s.View().Session(sessionID(id)).TTL; got != want {
+			t.Errorf("a session of %v lives for %v, want %v", ttl, got, want)
+		}
+		if got := Of(s.View()).Session(sessionID(id)).TTL; got != ttl {
+			t.Errorf("a session of %v says %v", ttl, got)
+		}
+	}
+	member := func(schema uint32) {
+		must(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+	}
+	member(lifeSchema - 1)
+	must(t, s, registered())
+	lives(1, time.Minute, time.Minute)
+	member(lifeSchema)
+	lives(1, time.Minute, time.Minute)
+	lives(2, time.Minute, 2*time.Minute)
+	lives(2, time.Minute, 2*time.Minute)
+	lives(3, 0, 0)
+	lives(4, 13*time.Hour, incumbent.MaxTTL)
+}
+
 // A transaction that fails ends no session, whatever it did before.
 func TestG24_ATransactionThatFailsEndsNoSession(t *testing.T) {
 	s := ample.state()

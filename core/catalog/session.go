@@ -2,9 +2,17 @@ package catalog
 
 import (
 	"slices"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+)
+
+// lifeSchema is the [core.SchemaVersion] from which a session lives for ttls times its
+// TTL; before that for one.
+const (
+	lifeSchema = 11
+	ttls       = 2
 )
 
 // openSession opens a session of core's that depends on a node and checks. Of one that
@@ -14,7 +22,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 		if !o.same(s) {
 			return core.Result{Record: o, Err: refused(incumbent.Exists, "the session is open, and depends on something else")}
 		}
-		r := x.OpenSession(s.ID, s.TTL)
+		r := x.OpenSession(s.ID, t.life(x, s))
 		r.Record = o
 		return r
 	}
@@ -24,7 +32,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 	if x.Session(s.ID) != nil { // on what a session depends never changes: see MayFollow
 		return core.Result{Err: refused(incumbent.Exists, "the session is open, and depends on nothing")}
 	}
-	r := x.OpenSession(s.ID, s.TTL)
+	r := x.OpenSession(s.ID, t.life(x, s))
 	if r.Err != nil {
 		return r
 	}
@@ -34,6 +42,19 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 	t.tellSession(x, &n, nil, &n)
 	r.Record = &n
 	return r
+}
+
+// life is for how long a session lives that nobody renews: one that is open for what it was
+// opened with. Consul ends none before twice its ttl, and clients of it ask for half of what
+// they count on.
+func (*tables) life(x *core.Exec, s *Session) time.Duration {
+	if x.ActiveSchema() < lifeSchema {
+		return s.TTL
+	}
+	if o := x.Session(s.ID); o != nil {
+		return o.TTL
+	}
+	return min(ttls*s.TTL, incumbent.MaxTTL)
 }
 
 // dependable refuses a session that depends on what is not there or is critical.

@@ -184,9 +184,10 @@ func TestSessionsOfOtherDoors(t *testing.T) {
 	}
 }
 
-// Renewing does not cost the log anything, and keeps the session; who does not renew
-// loses it, and what it had locked nobody can lock until the delay is over.
-func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
+// Renewing does not cost the log anything, and keeps the session; who does not renew loses
+// it once twice its ttl is over, which answers do not show, and what it had locked nobody can
+// lock until the delay is over.
+func TestG03_ASessionLastsTwiceItsTTLAndTheDelayAfterIt(t *testing.T) {
 	clock := newHandClock()
 	m := startMemberOn(t, withClock(clock), nil)
 	kept := m.create(`{"TTL":"10s"}`)
@@ -197,15 +198,22 @@ func TestG03_ASessionLastsItsTTLAndTheDelayAfterIt(t *testing.T) {
 		{"unlock", "PUT", "/v1/kv/given-up?release=" + lost, "x", 200, "true"},
 	})
 	at := m.group.View().Index()
-	for range 3 {
-		clock.advance(4 * time.Second)
-		if got := m.sessions("/v1/session/info/" + lost); len(got) == 0 && clock.Now() < int64(10*time.Second) {
-			t.Error("it went before its time")
-		}
-		if a := m.do("PUT", "/v1/session/renew/"+kept, ""); a.StatusCode != http.StatusOK {
+	renew := func() {
+		t.Helper()
+		if a := m.do("PUT", "/v1/session/renew/"+kept, ""); a.StatusCode != http.StatusOK || !strings.Contains(a.body, `"TTL":"10s"`) {
 			t.Fatalf("renew: %d %s", a.StatusCode, a.body)
 		}
 	}
+	clock.advance(19 * time.Second)
+	renew()
+	if a := m.do("GET", "/v1/kv/a", ""); !strings.Contains(a.body, lost) {
+		t.Fatalf("it went before twice its ttl: %d %s", a.StatusCode, a.body)
+	}
+	if got := m.sessions("/v1/session/info/" + lost); len(got) != 1 || got[0].TTL != "10s" {
+		t.Errorf("shown as %v", got)
+	}
+	clock.advance(2 * time.Second)
+	renew()
 	m.until("/v1/session/info/"+lost, "[]")
 	if n := m.group.View().Index() - at; n != 1 {
 		t.Errorf("%d entries, want the one that ends a session", n)
