@@ -75,11 +75,9 @@ func (s *Server) consulCommands() []catalog.Command {
 	var commands []catalog.Command
 	there := map[string]bool{incumbent.Fold(d.Node()): true}
 	if !slices.ContainsFunc(members, func(m consul.Member) bool { return incumbent.Alike(m.Name, d.Node()) }) {
-		agent := &catalog.Node{Name: d.Node(), ID: d.NodeID(), Address: s.consulNodeAddress(), Meta: nodeMeta()}
-		tagAddresses(agent)
 		commands = append(commands, catalog.Command{
 			Verb: catalog.Register, Target: catalog.Target{Namespace: d.Namespace(), Node: d.Node()},
-			Node: agent, Checks: []*catalog.Check{aliveCheck(true)},
+			Node: s.agentNode(members), Checks: []*catalog.Check{aliveCheck(true)},
 		})
 	}
 	for i := range members {
@@ -95,6 +93,26 @@ func (s *Server) consulCommands() []catalog.Command {
 	return commands
 }
 
+// agentNode is the agent's node where that is no member's. Members whose doors are on
+// different hosts agree on the address: it is that of the one the node names, until
+// that belongs to the cluster no longer, unless another's configuration says an address.
+func (s *Server) agentNode(members []consul.Member) *catalog.Node {
+	d := s.consul.door
+	n := &catalog.Node{Name: d.Node(), ID: d.NodeID(), Address: s.consulNodeAddress()}
+	self := memberText(s.cluster.ID())
+	place := self
+	if o := catalog.Of(s.engine.View()).Node(d.Namespace(), d.Node()); o != nil {
+		i := slices.IndexFunc(o.Meta, func(p catalog.Pair) bool { return p.Key == consul.MemberMeta })
+		belongs := i >= 0 && slices.ContainsFunc(members, func(m consul.Member) bool { return memberText(m.ID) == o.Meta[i].Value })
+		if belongs && o.Meta[i].Value != self && (s.cfg.Consul.NodeAddress == "" || o.Address == n.Address) {
+			n.Address, place = o.Address, o.Meta[i].Value
+		}
+	}
+	n.Meta = nodeMeta(consul.MemberMeta, place)
+	tagAddresses(n)
+	return n
+}
+
 func (s *Server) registerMember(m *consul.Member) catalog.Command {
 	d := s.consul.door
 	host, text, _ := net.SplitHostPort(m.Address)
@@ -104,12 +122,17 @@ func (s *Server) registerMember(m *consul.Member) catalog.Command {
 		Node: &catalog.Node{Name: m.Name, ID: d.ServerID(m), Address: host, Meta: nodeMeta()},
 		Service: &catalog.Service{
 			ID: memberService, Name: memberService, Port: uint16(port), Weights: catalog.Weights{Passing: 1, Warning: 1},
-			Meta: pairs("non_voter", strconv.FormatBool(!m.Voter), "version", consul.Version, consul.MemberMeta, strconv.FormatUint(m.ID, 10)),
+			Meta: pairs("non_voter", strconv.FormatBool(!m.Voter), "version", consul.Version, consul.MemberMeta, memberText(m.ID)),
 		},
 		Checks: []*catalog.Check{aliveCheck(m.Alive)},
 	}
 	if incumbent.Alike(m.Name, d.Node()) { // the agent is there while the cluster is
-		c.Node.Address, c.Checks = s.consulNodeAddress(), []*catalog.Check{aliveCheck(true)}
+		c.Checks = []*catalog.Check{aliveCheck(true)}
+		if o := catalog.Of(s.engine.View()).Node(d.Namespace(), m.Name); m.Self {
+			c.Node.Address = s.consulNodeAddress()
+		} else if o != nil { // the member says where it is
+			c.Node.Address = o.Address
+		}
 	}
 	tagAddresses(c.Node)
 	return c
@@ -158,9 +181,11 @@ func aliveCheck(alive bool) *catalog.Check {
 	return c
 }
 
-func nodeMeta() []catalog.Pair {
-	return pairs("consul-network-segment", "", "consul-version", consul.Version)
+func nodeMeta(more ...string) []catalog.Pair {
+	return pairs(append([]string{"consul-network-segment", "", "consul-version", consul.Version}, more...)...)
 }
+
+func memberText(id uint64) string { return strconv.FormatUint(id, 10) }
 
 // pairs are keys with values, by key.
 func pairs(of ...string) []catalog.Pair {

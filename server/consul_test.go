@@ -3,9 +3,11 @@ package server
 import (
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,18 +66,71 @@ func TestMembersAreNodesOfTheCatalog(t *testing.T) {
 			want = 1
 		}
 		until(t, "the nodes are registered", func() bool { return len(names()) == want })
-		until(t, "nothing is left to be said", func() bool {
-			for _, c := range s.consulCommands() {
-				if _, idle := catalog.Of(s.engine.View()).Idling(&c, nil); !idle {
-					return false
-				}
-			}
-			return true
-		})
+		until(t, "nothing is left to be said", s.saidNodes)
 		i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, memberService)
 		if i == nil || len(i.NodeChecks) != 1 || i.NodeChecks[0].ID != "serfHealth" || i.NodeChecks[0].Status != catalog.Passing {
 			t.Errorf("%v: %+v", names(), i)
 		}
+	}
+}
+
+// saidNodes reports whether a member would write nothing to the catalog.
+func (s *Server) saidNodes() bool {
+	for _, c := range s.consulCommands() {
+		if _, idle := catalog.Of(s.engine.View()).Idling(&c, nil); !idle {
+			return false
+		}
+	}
+	return true
+}
+
+// Members on different hosts agree on the address of the agent's node, and write nothing
+// more then: it is that of the member of that name, or the one that is configured, or that of
+// one of them as long as that belongs to the cluster.
+func TestMembersAgreeOnTheAgentsNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node      string
+		addresses [2]string // as configured
+		want      []string
+	}{
+		"as nobody":             {"", [2]string{}, []string{"127.0.0.1", "127.0.0.2"}},
+		"as the first":          {"n1", [2]string{}, []string{"127.0.0.1"}},
+		"as the second":         {"n2", [2]string{}, []string{"127.0.0.2"}},
+		"at what one is told":   {"", [2]string{1: "127.0.0.3"}, []string{"127.0.0.3"}},
+		"at what both are told": {"", [2]string{"127.0.0.3", "127.0.0.3"}, []string{"127.0.0.3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			var members []*Server
+			for i, address := range tt.addresses {
+				cfg := withConsul(memberConfig(t, fmt.Sprint("n", i+1)))
+				cfg.Consul.Listen, cfg.Consul.Node, cfg.Consul.NodeAddress = fmt.Sprintf("127.0.0.%d:0", i+1), tt.node, address
+				if i == 0 {
+					members = append(members, open(t, cfg))
+				} else {
+					members = append(members, join(t, members[0], cfg))
+				}
+			}
+			first, second := members[0], members[1]
+			agent := func() *catalog.Node { return catalog.Of(first.engine.View()).Node("default", first.consul.door.Node()) }
+			settled := func() bool {
+				at := first.engine.View().Index()
+				return agent() != nil && second.engine.View().Index() == at && first.saidNodes() && second.saidNodes() && // of one state
+					first.engine.View().Index() == at && second.engine.View().Index() == at && slices.Contains(tt.want, agent().Address)
+			}
+			until(t, "nothing is left to be said", settled)
+			if tt.node == "" {
+				gone := *agent()
+				gone.Address, gone.TaggedAddresses, gone.Meta = "127.0.0.9", nil, pairs(consul.MemberMeta, "99")
+				c := catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: gone.Name}, Node: &gone}
+				if _, err := first.engine.Await(t.Context(), engine.Call{}, c); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "the address is no longer that of one that has gone", settled)
+			}
+			crash(t, first)
+			crash(t, second)
+		})
 	}
 }
 
