@@ -46,6 +46,16 @@ func (v *View) Renames(namespace string, c *Command) string {
 	return ""
 }
 
+// Repeats reports whether a registration says of its node what is there already.
+func (v *View) Repeats(c *Command) bool {
+	h := v.host(c.Target.Namespace, c.Target.Node)
+	if c.Node == nil || h == nil {
+		return false
+	}
+	p := plan{name: h.node.Name, node: h}
+	return v.planNode(&p, c).Err == nil && p.newNode == nil
+}
+
 // Nodes calls fn with the nodes of a namespace behind the one named after, by name,
 // until it returns false.
 func (v *View) Nodes(namespace, after string, fn func(*Node) bool) {

@@ -378,9 +378,13 @@ func badUUID(text string) string {
 }
 
 // mayRegister reports whether the caller may do all that a registration does. If not it
-// has been answered.
+// has been answered. As in Consul, who may not write the node may say with a service or a
+// check what the node is: that is left out then, and so nothing of it changes.
 func (r *request) mayRegister(c *catalog.Command) bool {
 	d, v := r.door, catalog.Of(r.door.view())
+	if more := c.Service != nil || len(c.Checks) > 0; more && v.Repeats(c) && !r.may(auth.NodeWrite, c.Target.Node) {
+		c.Node = nil
+	}
 	services := map[string]bool{} // by name
 	node := c.Node != nil
 	if s := c.Service; s != nil {

@@ -357,6 +357,12 @@ func (r *request) allow(a auth.Action, name string, whole bool) bool {
 	return err == nil
 }
 
+// may reports whether the caller may do an action to something of the door's namespace. It
+// neither answers nor counts.
+func (r *request) may(a auth.Action, name string) bool {
+	return auth.Authorize(r.who.rights, a, auth.Resource{Name: r.door.named(name)}) == nil
+}
+
 // json answers with a value of this answer alone.
 func (r *request) json(status int, v any) {
 	b, err := r.encode(v)

@@ -68,7 +68,7 @@ func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
 }
 
 // Who may write a service may have instances of it on any node, but neither says anything
-// of the node nor touches what else is there. Consul's rule.
+// new of the node nor touches what else is there. Consul's rule.
 func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
 	guard, as := agentsNamed(t, true, "some")
 	m := startMember(t, func(c *Config) { c.Guard = guard })
@@ -81,7 +81,13 @@ func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
 		registration string
 		status       int
 	}{
-		{`{"Node":"a","Address":"10.0.0.1","Service":{"Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"a","Address":"10.0.0.2","Service":{"Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"k":"v"},"Service":{"Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"b","Address":"10.0.0.1","Service":{"Service":"mine"}}`, http.StatusForbidden},
+		{`{"Node":"a","Address":"10.0.0.1"}`, http.StatusForbidden},
+		{`{"Node":"a","Address":"10.0.0.1","Service":{"Service":"mine"}}`, http.StatusOK},
+		{`{"Node":"A","Address":"10.0.0.1","Check":{"Name":"c","ServiceID":"mine"}}`, http.StatusOK},
+		{`{"Node":"a","Address":"10.0.0.1","Check":{"Name":"d"}}`, http.StatusForbidden},
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"ID":"web","Service":"mine"}}`, http.StatusForbidden},
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c"}}`, http.StatusForbidden},
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c","ServiceID":"web"}}`, http.StatusForbidden},
