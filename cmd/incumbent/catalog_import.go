@@ -139,8 +139,13 @@ type (
 	consulInstance struct {
 		ID, Service, Address string
 		Port                 uint32
+		Ports                []consulPort
 		Tags                 []string
 		Meta                 map[string]string
+	}
+	consulPort struct {
+		Port    uint32
+		Default bool
 	}
 	consulCheck struct {
 		CheckID, Name, Status, Notes, Output, ServiceID string
@@ -196,6 +201,11 @@ func registrations(namespace string, n consulNode, services map[string]consulIns
 	for _, s := range services {
 		if s.Service == consulService {
 			continue
+		}
+		for _, p := range s.Ports { // of several the default one comes along
+			if p.Default {
+				s.Port = p.Port
+			}
 		}
 		list = append(list, &apiv1.RegisterRequest{
 			Namespace: namespace, NodeName: n.Node, Checks: of[s.ID],

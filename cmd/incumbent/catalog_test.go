@@ -18,7 +18,7 @@ func consulWith(t *testing.T, checks int) *httptest.Server {
 	}
 	answers := map[string]string{
 		"/v1/catalog/nodes":         `[{"ID":"","Node":"consul-1","Address":"10.0.0.9"},{"ID":"9d55f9ab-6a10-4fc0-8d0c-b5a7b1a5e9aa","Node":"db","Address":"10.0.0.1","Meta":{"zone":"a"}}]`,
-		"/v1/catalog/node/db":       `{"Node":{},"Services":{"web-1":{"ID":"web-1","Service":"web","Tags":["v1"],"Port":80}}}`,
+		"/v1/catalog/node/db":       `{"Node":{},"Services":{"web-1":{"ID":"web-1","Service":"web","Tags":["v1"],"Ports":[{"Name":"m","Port":81},{"Name":"http","Port":80,"Default":true}]}}}`,
 		"/v1/health/node/db":        `[{"Node":"db","CheckID":"serfHealth","Status":"critical"},{"Node":"db","CheckID":"disk","Name":"disk","Status":"warning"}` + strings.Join(append([]string{""}, list...), ",") + `]`,
 		"/v1/health/node/consul-1":  `[{"Node":"consul-1","CheckID":"serfHealth","Status":"passing"}]`,
 		"/v1/catalog/node/consul-1": `{"Services":{"consul":{"ID":"consul","Service":"consul","Port":8300}}}`,

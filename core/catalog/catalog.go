@@ -59,6 +59,7 @@ const (
 	MaxPairs            = 64                  // of metadata, and of tagged addresses: each
 	MaxPairKeyBytes     = 128                 // of a key of either
 	MaxPairValueBytes   = 512                 // of a value of either
+	MaxPorts            = 64                  // of a service that have names of up to MaxPairKeyBytes
 	MaxWeight           = 65535               // of a service
 	MaxDuration         = 31 * 24 * time.Hour // ttl of a check, and how long one may be critical
 	MaxLockDelay        = 24 * time.Hour      // of a session; keys are locked for no more than kv.MaxDelay after it
@@ -80,6 +81,13 @@ type Address struct {
 	Name    string
 	Address string
 	Port    uint16
+}
+
+// Port is one of several that a service has.
+type Port struct {
+	Name    string
+	Port    uint16 // not 0
+	Default bool
 }
 
 // Node is a machine, or what stands for one. A *Node reached through a View never
@@ -108,7 +116,9 @@ type Service struct {
 	Address           string   // "": the node's
 	TaggedAddresses   []Address
 	Meta              []Pair
-	Port              uint16
+	Port              uint16 // of several the default one
+	Ports             []Port // nil: it has one at most; else as given, their names differ, and one is the default
+	SocketPath        string // where it listens on its host; "": it does on ports
 	Weights           Weights
 	EnableTagOverride bool
 	Session           incumbent.SessionID // with which it ends; zero: none

@@ -379,6 +379,43 @@ func TestG49_LongTagsComeOnceAllMembersKnowOfThem(t *testing.T) {
 	}
 }
 
+// A service has several ports, or a socket, once all members know of them.
+func TestServicesWithPortsAndSockets(t *testing.T) {
+	s := ample.state()
+	several := []Port{{"http", 80, true}, {"metrics", 90, false}}
+	for _, x := range []struct {
+		name   string
+		schema uint32
+		is     Service
+		want   incumbent.Kind
+	}{
+		{"ports before all know of them", tagsSchema - 1, Service{Port: 80, Ports: several}, incumbent.Invalid},
+		{"a socket before all know of them", tagsSchema - 1, Service{SocketPath: "/s"}, incumbent.Invalid},
+		{"ports", tagsSchema, Service{Port: 80, Ports: several}, incumbent.OK},
+		{"a socket", tagsSchema, Service{SocketPath: "/s"}, incumbent.OK},
+		{"another port than the default one", tagsSchema, Service{Port: 90, Ports: several}, incumbent.Invalid},
+		{"a port twice", tagsSchema, Service{Port: 80, Ports: []Port{several[0], {"http", 81, false}}}, incumbent.Invalid},
+		{"two defaults", tagsSchema, Service{Port: 80, Ports: []Port{several[0], {"also", 80, true}}}, incumbent.Invalid},
+		{"no default", tagsSchema, Service{Port: 90, Ports: several[1:]}, incumbent.Invalid},
+		{"no name", tagsSchema, Service{Port: 80, Ports: []Port{{"", 80, true}}}, incumbent.Invalid},
+		{"port 0", tagsSchema, Service{Ports: []Port{{"http", 0, true}}}, incumbent.Invalid},
+		{"a long name", tagsSchema, Service{Port: 80, Ports: []Port{{strings.Repeat("x", MaxPairKeyBytes+1), 80, true}}}, incumbent.TooLarge},
+		{"many", tagsSchema, Service{Port: 80, Ports: slices.Repeat(several, MaxPorts)}, incumbent.Invalid},
+		{"a long path", tagsSchema, Service{SocketPath: strings.Repeat("x", MaxAddressBytes+1)}, incumbent.TooLarge},
+	} {
+		x.is.ID, x.is.Name = "s", "web"
+		must(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: x.schema}})
+		results, _ := run(t, s, Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &x.is})
+		if got := incumbent.KindOf(errorOf(results[0])); got != x.want {
+			t.Errorf("%s: %v, want %v", x.name, got, x.want)
+			continue
+		}
+		if is := Of(s.View()).Service(space, "n", "s"); x.want == incumbent.OK && (!slices.Equal(is.Ports, x.is.Ports) || is.SocketPath != x.is.SocketPath) {
+			t.Errorf("%s: %+v", x.name, is)
+		}
+	}
+}
+
 // A member that counts each record as one would execute what is refused for a large one:
 // until all members count further ones a record says nothing of them, and stays as it is
 // until it is registered anew.

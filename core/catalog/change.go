@@ -271,7 +271,7 @@ func nodeBytes(n *Node) int {
 }
 
 func serviceBytes(s *Service) int {
-	return recordBytes + len(s.Node) + len(s.ID) + pairBytes*(len(s.Tags)+len(s.Meta)+len(s.TaggedAddresses))
+	return recordBytes + len(s.Node) + len(s.ID) + pairBytes*(len(s.Tags)+len(s.Meta)+len(s.TaggedAddresses)+len(s.Ports))
 }
 
 func checkBytes(c *Check) int {

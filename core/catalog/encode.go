@@ -39,6 +39,21 @@ func (w *writer) addresses(num wire.Number, list []Address) {
 	})
 }
 
+// ports writes names and, as two bytes for the port and one for the default, ports in turn.
+func (w *writer) ports(num wire.Number, list []Port) {
+	w.List(num, 2*len(list), func(i int) []byte {
+		p := &list[i/2]
+		if i%2 == 0 {
+			return []byte(p.Name)
+		}
+		is := byte(0)
+		if p.Default {
+			is = 1
+		}
+		return append(binary.BigEndian.AppendUint16(nil, p.Port), is)
+	})
+}
+
 func (w *writer) node(n *Node) {
 	w.Text(10, n.Namespace)
 	w.Text(11, n.Name)
@@ -93,6 +108,8 @@ func (w *writer) service(s *Service) {
 	w.Text(24, s.Owner)
 	w.Uint(25, uint64(s.Created))
 	w.Uint(26, uint64(s.Modified))
+	w.ports(27, s.Ports)
+	w.Text(28, s.SocketPath)
 }
 
 func (s *Service) set(f *wire.Field) bool {
@@ -131,6 +148,10 @@ func (s *Service) set(f *wire.Field) bool {
 		return f.Uint((*uint64)(&s.Created))
 	case 26:
 		return f.Uint((*uint64)(&s.Modified))
+	case 27:
+		return ports(f, &s.Ports)
+	case 28:
+		return f.CopyString(&s.SocketPath)
 	}
 	return false
 }
@@ -282,6 +303,22 @@ func pairs(f *wire.Field, to *[]Pair) bool {
 		} else {
 			*to = append(*to, Pair{string(key), string(b)})
 		}
+		return true
+	}) && n%2 == 0
+}
+
+func ports(f *wire.Field, to *[]Port) bool {
+	n := 0
+	return f.Each(2*MaxPorts, func(b []byte) bool {
+		if n++; n%2 == 1 {
+			*to = append(*to, Port{Name: string(b)})
+			return true
+		}
+		if len(b) != 3 || b[2] > 1 {
+			return false
+		}
+		p := &(*to)[len(*to)-1]
+		p.Port, p.Default = binary.BigEndian.Uint16(b), b[2] == 1
 		return true
 	}) && n%2 == 0
 }

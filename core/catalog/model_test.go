@@ -446,6 +446,9 @@ func drawRegister(t *rapid.T) Command {
 	if parts&2 != 0 {
 		c.Service = &Service{ID: drawName(t, "service", "s1", "s2"), Name: drawName(t, "name", "web", "db", "mail")}
 		c.Service.Tags = rapid.SampledFrom([][]string{nil, {"t"}}).Draw(t, "tags")
+		if c.Service.SocketPath = rapid.SampledFrom([]string{"", "/run/s"}).Draw(t, "socket"); rapid.IntRange(0, 2).Draw(t, "ports") == 0 {
+			c.Service.Port, c.Service.Ports = 80, []Port{{"http", 80, true}, {"metrics", uint16(rapid.IntRange(81, 82).Draw(t, "port")), false}}
+		}
 		if rapid.IntRange(0, 3).Draw(t, "bound") == 0 {
 			c.Service.Session = drawSession(t)
 		}

@@ -300,7 +300,8 @@ func (n *Node) same(o *Node) bool {
 
 // same is that of services.
 func (s *Service) same(o *Service) bool {
-	return s.ID == o.ID && s.Name == o.Name && s.Kind == o.Kind && s.Address == o.Address && s.Port == o.Port && s.Weights == o.Weights &&
+	return s.ID == o.ID && s.Name == o.Name && s.Kind == o.Kind && s.Address == o.Address && s.Port == o.Port && slices.Equal(s.Ports, o.Ports) &&
+		s.SocketPath == o.SocketPath && s.Weights == o.Weights &&
 		s.EnableTagOverride == o.EnableTagOverride && s.Session == o.Session && slices.Equal(s.Tags, o.Tags) &&
 		slices.Equal(s.TaggedAddresses, o.TaggedAddresses) && slices.Equal(s.Meta, o.Meta)
 }

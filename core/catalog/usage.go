@@ -66,7 +66,10 @@ func (n *Node) full() uint64 {
 
 // full is that of services.
 func (s *Service) full() uint64 {
-	n := len(s.Node) + len(s.ID) + len(s.Name) + len(s.Kind) + len(s.Address) + pairsBytes(s.Meta)
+	n := len(s.Node) + len(s.ID) + len(s.Name) + len(s.Kind) + len(s.Address) + len(s.SocketPath) + pairsBytes(s.Meta)
+	for i := range s.Ports {
+		n += len(s.Ports[i].Name)
+	}
 	for _, tag := range s.Tags {
 		n += len(tag)
 	}

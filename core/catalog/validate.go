@@ -103,10 +103,10 @@ func (n *Node) validate() error {
 	)
 }
 
-// Until all members know of longer tags than the first version of services had there are none:
-// they would refuse what this one executes.
+// Until all members know of longer tags than the first version of services had, of several
+// ports and of sockets, there are none: they would refuse what this one executes.
 const (
-	tagsSchema       = 11
+	tagsSchema       = 11 // and of ports and sockets
 	firstMaxTagBytes = 512
 )
 
@@ -119,6 +119,9 @@ func (s *Service) tooNew(active uint32) *incumbent.Error {
 		if len(tag) > firstMaxTagBytes {
 			return incumbent.Errorf(incumbent.TooLarge, "tag has %d bytes; %d are allowed until all members know of longer ones", len(tag), firstMaxTagBytes)
 		}
+	}
+	if len(s.Ports) > 0 || s.SocketPath != "" {
+		return refused(incumbent.Invalid, "services have neither several ports nor a socket until all members know of them")
 	}
 	return nil
 }
@@ -152,7 +155,32 @@ func (s *Service) validate() error {
 		return incumbent.Errorf(incumbent.Invalid, "a weight is more than %d", MaxWeight)
 	}
 	return first(name("id of a service", s.ID), name("service", s.Name), most("kind", s.Kind, MaxTextBytes),
-		most("address", s.Address, MaxAddressBytes), pairsValid("metadata", s.Meta))
+		most("address", s.Address, MaxAddressBytes), most("socket", s.SocketPath, MaxAddressBytes), pairsValid("metadata", s.Meta), s.portsValid())
+}
+
+func (s *Service) portsValid() error {
+	if len(s.Ports) > MaxPorts {
+		return incumbent.Errorf(incumbent.TooLarge, "ports: limit MaxPorts is %d", MaxPorts)
+	}
+	names, defaults := make(map[string]bool, len(s.Ports)), 0
+	for _, p := range s.Ports {
+		switch {
+		case p.Name == "" || names[p.Name] || p.Port == 0:
+			return incumbent.Errorf(incumbent.Invalid, "a port is 0, or has no name of its own")
+		case p.Default && p.Port != s.Port:
+			return incumbent.Errorf(incumbent.Invalid, "the port of the service is not the default one")
+		case p.Default:
+			defaults++
+		}
+		if err := most("name of a port", p.Name, MaxPairKeyBytes); err != nil {
+			return err
+		}
+		names[p.Name] = true
+	}
+	if len(s.Ports) > 0 && defaults != 1 {
+		return incumbent.Errorf(incumbent.Invalid, "of several ports one is the default")
+	}
+	return nil
 }
 
 func (c *Check) validate() error {

@@ -21,7 +21,7 @@ type agentServiceBody struct {
 	Name              string
 	Tags              []string
 	Port              int
-	Ports             json.RawMessage // of more than one: not kept
+	Ports             []portJSON
 	Address           string
 	SocketPath        string
 	TaggedAddresses   map[string]addressJSON
@@ -189,13 +189,16 @@ func (b *agentServiceBody) record(d *Door) (*catalog.Service, *unfit) {
 			return nil, bad("Invalid Weights: %s", text)
 		}
 	}
+	if text := badPorts(b.Port, b.Ports); text != "" {
+		return nil, bad("Validation failed: %s", text)
+	}
 	address, err := netip.ParseAddr(b.Address)
 	if err == nil && address.IsUnspecified() {
 		return nil, bad("Invalid service address")
 	}
 	body := serviceBody{
 		Kind: b.Kind, ID: b.ID, Service: b.Name, Tags: b.Tags, Address: b.Address, TaggedAddresses: b.TaggedAddresses, TaggedAddressesSnake: b.TaggedAddressesSnake,
-		Meta: b.Meta, Port: b.Port, Weights: b.Weights, EnableTagOverride: b.EnableTagOverride || b.EnableTagOverrideSnake,
+		Meta: b.Meta, Port: b.Port, Ports: b.Ports, SocketPath: b.SocketPath, Weights: b.Weights, EnableTagOverride: b.EnableTagOverride || b.EnableTagOverrideSnake,
 	}
 	if err == nil { // an address of its own is told as what it is
 		family := "ipv6"
@@ -204,7 +207,7 @@ func (b *agentServiceBody) record(d *Door) (*catalog.Service, *unfit) {
 		}
 		all := map[string]addressJSON{}
 		for _, purpose := range []string{"lan_", "wan_"} {
-			all[purpose+family] = addressJSON{b.Address, b.Port}
+			all[purpose+family] = addressJSON{b.Address, body.port()}
 		}
 		for _, given := range []map[string]addressJSON{b.TaggedAddressesSnake, b.TaggedAddresses} {
 			for name, a := range given {

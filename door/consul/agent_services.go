@@ -49,7 +49,9 @@ type agentServiceJSON struct {
 	Tags              []string
 	Meta              map[string]string
 	Port              int
+	Ports             []portJSON `json:",omitempty" bexpr:"-"`
 	Address           string
+	SocketPath        string                 `json:",omitempty"`
 	TaggedAddresses   map[string]addressJSON `json:",omitempty"`
 	Weights           weightsJSON
 	EnableTagOverride bool
@@ -59,7 +61,8 @@ type agentServiceJSON struct {
 
 func (d *Door) agentServiceOf(s *catalog.Service) *agentServiceJSON {
 	out := &agentServiceJSON{
-		Kind: s.Kind, ID: s.ID, Service: s.Name, Tags: listOf(s.Tags), Meta: mapOf(s.Meta), Port: int(s.Port), Address: s.Address,
+		Kind: s.Kind, ID: s.ID, Service: s.Name, Tags: listOf(s.Tags), Meta: mapOf(s.Meta), Port: int(s.Port), Ports: portsOf(s.Ports), Address: s.Address,
+		SocketPath:      s.SocketPath,
 		TaggedAddresses: addressesOf(s.TaggedAddresses), Weights: weightsOf(s.Weights), EnableTagOverride: s.EnableTagOverride, Datacenter: d.cfg.Datacenter,
 	}
 	if out.Meta == nil {

@@ -64,6 +64,52 @@ func TestServicesOfTheAgent(t *testing.T) {
 	m.does("GET", "/v1/health/checks/many", "", "200 []")
 }
 
+// Several ports, and a socket, are shown wherever a service is. The default one is the port.
+func TestServicesWithPortsAndSockets(t *testing.T) {
+	m := startMember(t, nil)
+	const ports = `[{"Name":"http","Port":8080,"Default":true},{"Name":"metrics","Port":9090,"Default":false}]`
+	const more = `"Ports":[{"Name":"http","Port":8080,"Default":true},{"name":"metrics","port":9090}],"SocketPath":"/run/s"`
+	m.send("/v1/agent/service/register", `{"Name":"web",`+more+`}`)
+	m.send("/v1/catalog/register", `{"Node":"n","Address":"a","Service":{"Service":"web",`+more+`}}`)
+	m.send("/v1/txn", `[{"Service":{"Verb":"set","Node":"n","Service":{"ID":"w","Service":"web","Port":8080,`+more+`}}}]`) // as it was shown
+	for path, times := range map[string]int{
+		"/v1/agent/services": 1, "/v1/agent/service/web": 1, "/v1/agent/health/service/id/web": 1,
+		"/v1/health/service/web": 3, "/v1/catalog/service/web": 3, "/v1/catalog/node/n": 2, "/v1/catalog/node-services/n": 2,
+	} {
+		body, of := m.get(path).body, ""
+		if strings.HasPrefix(path, "/v1/catalog/service") {
+			of = "Service"
+		}
+		for _, want := range []string{`"` + of + `Port":8080,"` + of + `Ports":` + ports, `"` + of + `SocketPath":"/run/s"`} {
+			if strings.Count(body, want) != times {
+				t.Errorf("%s: %s, want %d times %s", path, body, times, want)
+			}
+		}
+	}
+	m.send("/v1/agent/service/register", `{"Name":"one","Port":80,"Ports":[]}`)
+	if body := m.get("/v1/catalog/service/one").body; !strings.Contains(body, `"ServicePort":80,"ServicePorts":null,"ServiceSocketPath":""`) {
+		t.Errorf("one port: %s", body)
+	}
+	if body := m.get("/v1/health/service/one").body; strings.Contains(body, `"Ports"`) || strings.Contains(body, "SocketPath") {
+		t.Errorf("one port: %s", body)
+	}
+	for body, want := range map[string]string{
+		`"Port":80,"Ports":` + ports:                                                          "Cannot set both Port and Ports",
+		`"Ports":[{"Name":" ","Port":1,"Default":true}]`:                                      "Ports.Name cannot be empty",
+		`"Ports":[{"Name":"a","Default":true}]`:                                               "Ports.Port must be greater than zero",
+		`"Ports":[{"Name":"a","Port":70000,"Default":true}]`:                                  "Invalid port 70000",
+		`"Ports":[{"Name":"a","Port":1,"Default":true},{"Name":"a","Port":2}]`:                `Ports.Name "a" has to be unique`,
+		`"Ports":[{"Name":"a","Port":1,"Default":true},{"Name":"b","Port":2,"Default":true}]`: "Only one port can be marked as default",
+		`"Ports":[{"Name":"a","Port":1}]`:                                                     "One of the Ports must be marked as Default",
+	} {
+		text := "1 error occurred:\n\t* " + want + "\n\n"
+		m.does("PUT", "/v1/agent/service/register", `{"Name":"a",`+body+`}`, "400 Validation failed: "+text)
+		m.does("PUT", "/v1/catalog/register", `{"Node":"n","Address":"a","Service":{"Service":"a",`+body+`}}`, "500 "+text)
+	}
+	m.does("PUT", "/v1/agent/service/register", `{"Name":"a","Port":1,"Ports":[{"Name":"a","Port":2}]}`,
+		"400 Validation failed: 2 errors occurred:\n\t* Cannot set both Port and Ports\n\t* One of the Ports must be marked as Default\n\n")
+}
+
 func TestServicesOfTheAgentThatAreRefused(t *testing.T) {
 	m := startMember(t, nil)
 	m.send("/v1/agent/check/register", `{"Name":"known","TTL":"1h"}`)

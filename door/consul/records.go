@@ -26,6 +26,12 @@ type addressJSON struct {
 	Port    int
 }
 
+type portJSON struct {
+	Name    string
+	Port    int
+	Default bool
+}
+
 type weightsJSON struct {
 	Passing int
 	Warning int
@@ -54,7 +60,9 @@ type serviceJSON struct {
 	Address           string
 	TaggedAddresses   map[string]addressJSON `json:",omitempty"`
 	Meta              map[string]string
-	Port              int `json:",omitempty"`
+	Port              int        `json:",omitempty"`
+	Ports             []portJSON `json:",omitempty" bexpr:"-"`
+	SocketPath        string     `json:",omitempty"`
 	Weights           weightsJSON
 	EnableTagOverride bool
 	Proxy             proxyJSON
@@ -107,7 +115,7 @@ type instanceJSON struct {
 	ServiceWeights           weightsJSON
 	ServiceMeta              map[string]string
 	ServicePort              int
-	ServicePorts             *struct{} `bexpr:"-"` // as of one port: null
+	ServicePorts             []portJSON `bexpr:"-"` // null: it has one
 	ServiceSocketPath        string
 	ServiceEnableTagOverride bool
 	ServiceProxy             proxyJSON
@@ -129,7 +137,7 @@ func (d *Door) nodeOf(n *catalog.Node) *nodeJSON {
 func serviceOf(s *catalog.Service) *serviceJSON {
 	return &serviceJSON{
 		Kind: s.Kind, ID: s.ID, Service: s.Name, Tags: listOf(s.Tags), Address: s.Address, TaggedAddresses: addressesOf(s.TaggedAddresses), Meta: mapOf(s.Meta),
-		Port: int(s.Port), Weights: weightsOf(s.Weights), EnableTagOverride: s.EnableTagOverride,
+		Port: int(s.Port), Ports: portsOf(s.Ports), SocketPath: s.SocketPath, Weights: weightsOf(s.Weights), EnableTagOverride: s.EnableTagOverride,
 		CreateIndex: uint64(s.Created), ModifyIndex: uint64(s.Modified),
 	}
 }
@@ -161,7 +169,7 @@ func (d *Door) instanceOf(i *catalog.Instance) *instanceJSON {
 	out := &instanceJSON{
 		ID: n.ID, Node: n.Name, Address: n.Address, Datacenter: d.cfg.Datacenter, TaggedAddresses: mapOf(n.TaggedAddresses), NodeMeta: mapOf(n.Meta),
 		ServiceKind: s.Kind, ServiceID: s.ID, ServiceName: s.Name, ServiceTags: listOf(s.Tags), ServiceAddress: s.Address,
-		ServiceTaggedAddresses: addressesOf(s.TaggedAddresses), ServiceWeights: weightsOf(s.Weights), ServiceMeta: mapOf(s.Meta), ServicePort: int(s.Port),
+		ServiceTaggedAddresses: addressesOf(s.TaggedAddresses), ServiceWeights: weightsOf(s.Weights), ServiceMeta: mapOf(s.Meta), ServicePort: int(s.Port), ServicePorts: portsOf(s.Ports), ServiceSocketPath: s.SocketPath,
 		ServiceEnableTagOverride: s.EnableTagOverride, CreateIndex: uint64(s.Created), ModifyIndex: uint64(s.Modified),
 	}
 	if out.ServiceMeta == nil {
@@ -193,6 +201,14 @@ func addressesOf(as []catalog.Address) map[string]addressJSON {
 		m[a.Name] = addressJSON{a.Address, int(a.Port)}
 	}
 	return m
+}
+
+// portsOf returns nil for none.
+func portsOf(ports []catalog.Port) (list []portJSON) {
+	for _, p := range ports {
+		list = append(list, portJSON{p.Name, int(p.Port), p.Default})
+	}
+	return list
 }
 
 // listOf is the list as clients want it: never null.

@@ -39,6 +39,8 @@ type serviceBody struct {
 	TaggedAddresses   map[string]addressJSON
 	Meta              map[string]string
 	Port              int
+	Ports             []portJSON
+	SocketPath        string
 	Weights           *weightsJSON
 	EnableTagOverride bool
 	Proxy             *struct{ DestinationServiceName string } // of a mesh: not kept
@@ -269,14 +271,20 @@ func (s *serviceBody) record(namespace, node string) (*catalog.Service, string) 
 	if s.Port < 0 || s.Port > math.MaxUint16 {
 		return nil, fmt.Sprintf("Invalid port %d", s.Port)
 	}
+	if text := badPorts(s.Port, s.Ports); text != "" {
+		return nil, text
+	}
 	addresses, text := addressList(s.TaggedAddresses, s.TaggedAddressesSnake)
 	if text != "" {
 		return nil, text
 	}
 	out := &catalog.Service{
 		Namespace: namespace, Node: node, ID: or(s.ID, s.Service), Name: s.Service, Kind: s.Kind, Tags: s.Tags, Address: s.Address, TaggedAddresses: addresses,
-		Meta: pairsOf(s.Meta), Port: uint16(s.Port), Weights: catalog.Weights{Passing: 1, Warning: 1},
+		Meta: pairsOf(s.Meta), Port: uint16(s.port()), SocketPath: s.SocketPath, Weights: catalog.Weights{Passing: 1, Warning: 1},
 		EnableTagOverride: s.EnableTagOverride || s.EnableTagOverrideSnake,
+	}
+	for _, p := range s.Ports {
+		out.Ports = append(out.Ports, catalog.Port{Name: p.Name, Port: uint16(p.Port), Default: p.Default}) //nolint:gosec // badPorts bounds it
 	}
 	// Consul's client says weights of 0 where its caller says none.
 	if w := s.Weights; w != nil && *w != (weightsJSON{}) {
@@ -286,6 +294,59 @@ func (s *serviceBody) record(namespace, node string) (*catalog.Service, string) 
 		out.Weights = catalog.Weights{Passing: uint32(w.Passing), Warning: uint32(w.Warning)} //nolint:gosec // badWeights bounds them
 	}
 	return out, ""
+}
+
+// port is the one that the service has, of several the default one.
+func (s *serviceBody) port() int {
+	for _, p := range s.Ports {
+		if p.Default {
+			return p.Port
+		}
+	}
+	return s.Port
+}
+
+// badPorts is why a service cannot have ports; "": it can. One that was read and is
+// registered again has both: the default one is shown as the port, too.
+func badPorts(port int, ports []portJSON) string {
+	var all []string
+	if port != 0 && len(ports) > 0 && !slices.ContainsFunc(ports, func(p portJSON) bool { return p.Default && p.Port == port }) {
+		all = append(all, "Cannot set both Port and Ports")
+	}
+	if text := badPort(ports); text != "" {
+		all = append(all, text)
+	}
+	switch len(all) {
+	case 0:
+		return ""
+	case 1:
+		return "1 error occurred:\n\t* " + all[0] + "\n\n"
+	}
+	return fmt.Sprintf("%d errors occurred:\n\t* %s\n\n", len(all), strings.Join(all, "\n\t* "))
+}
+
+// badPort is what is wrong with several ports; "": nothing.
+func badPort(ports []portJSON) string {
+	names, is := map[string]bool{}, false
+	for _, p := range ports {
+		switch {
+		case strings.TrimSpace(p.Name) == "":
+			return "Ports.Name cannot be empty"
+		case p.Port <= 0:
+			return "Ports.Port must be greater than zero"
+		case p.Port > math.MaxUint16:
+			return fmt.Sprintf("Invalid port %d", p.Port)
+		case names[p.Name]:
+			return fmt.Sprintf("Ports.Name %q has to be unique", p.Name)
+		case is && p.Default:
+			return "Only one port can be marked as default"
+		}
+		names[p.Name], is = true, is || p.Default
+	}
+	if len(ports) > 0 && !is {
+		return "One of the Ports must be marked as Default"
+	}
+	return ""
 }
 
 func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
