@@ -26,19 +26,21 @@ type feed struct {
 	tasks   []func()
 	running bool
 
-	reader  *watch.Reader // nil: nobody follows
-	events  []*watch.Event
-	reached incumbent.Index // all that was changed up to it has been handed on
-	jobs    []job           // by index
-	rules   *auth.Rules     // that its monitors were judged by; nil: there were none
-	shape   *shape          // of the schema that monitors are of; nil: there is none
-	matcher matcher
-	groups  map[string]*group
-	waits   map[*txn][]int          // transactions that wait for a change, and of which tables
-	touched map[int]incumbent.Index // when tables were last changed since it is followed
-	remade  incumbent.Index         // when all of them were: the database got another schema
-	looking bool                    // a pull is to come by the clock
-	gaps    int                     // how often changes were lost
+	reader   *watch.Reader // nil: nobody follows
+	events   []*watch.Event
+	reached  incumbent.Index // all that was changed up to it has been handed on
+	jobs     []job           // by index
+	rules    *auth.Rules     // that its monitors were judged by; nil: there were none
+	shape    *shape          // of the schema that monitors are of; nil: there is none
+	matcher  matcher
+	groups   map[string]*group
+	waits    map[*txn][]int          // transactions that wait for a change, and of which tables
+	touched  map[int]incumbent.Index // when tables were last changed since it is followed
+	remade   incumbent.Index         // when all of them were: the database got another schema
+	looking  bool                    // a pull is to come by the clock
+	told     told                    // what has been handed on
+	catching *catchUp                // nothing is pulled until it is done; nil: nothing was lost
+	gaps     int                     // how often changes were lost
 }
 
 // job is what is to be done once all has been handed on up to an index.
@@ -127,26 +129,29 @@ func (f *feed) follow() error {
 	if f.reader != nil {
 		return nil
 	}
-	hub := f.door.engine.Hub()
-	from := hub.Index()
-	r, err := hub.Subscribe(from, func() { f.do(f.pull) }, watch.Exact(f.door.topicOf(f.name)))
+	is := f.shown()
+	r, err := f.subscribe(is.at)
 	if err != nil {
 		return err
 	}
-	f.reader, f.reached = r, from
-	f.remade = max(f.remade, from) // what was changed before is not known
+	f.reader, f.reached, f.told, f.catching = r, is.at, told{state: is}, nil
+	f.remade = max(f.remade, is.at) // what was changed before is not known
 	f.do(f.pull)
 	return nil
 }
 
 // pull hands on what has been changed since.
 func (f *feed) pull() {
-	if f.reader == nil {
+	if f.reader == nil || f.catching != nil {
 		return
+	}
+	if f.told.next == nil {
+		is := f.shown()
+		f.told.next = &is
 	}
 	batch, err := f.reader.Pull(f.events[:0], pullEvents, pullBytes)
 	if err != nil {
-		f.lost(err)
+		f.missed(err)
 		return
 	}
 	f.rejudge() // the view shows all of these, and the policies before them
@@ -154,9 +159,11 @@ func (f *feed) pull() {
 		f.runJobs(e.Index - 1)
 		if c, ok := changeIn(e); ok {
 			f.changed(e.Index, c)
+			f.told.note(e.Index, c)
 		}
 	}
 	f.reached = max(f.reached, batch.Progress)
+	f.told.reach(f.reached)
 	f.runJobs(f.reached)
 	f.events = batch.Events
 	clear(f.events)
@@ -229,8 +236,8 @@ func (f *feed) now(run func(contents)) {
 	})
 }
 
-// lost ends all monitors: what they were to be told is gone, as after a snapshot was
-// installed. Their clients connect anew, and resume.
+// lost ends all monitors: what they were to be told is gone, and the database is another.
+// Their clients connect anew.
 func (f *feed) lost(err error) {
 	f.reader.Close()
 	f.reader = nil

@@ -413,16 +413,12 @@ func (f *feed) transition(was, is *group, state contents) []byte {
 
 // composed is what changes together are to monitors of specs: tables, and their rows.
 func (f *feed) composed(specs []*spec, changes []*change) []byte {
-	type place struct {
-		table int
-		id    ovs.UUID
-	}
 	var order []place
 	rows := map[place]*rowChange{}
 	for _, c := range changes {
 		for i := range c.rows {
 			r := &c.rows[i]
-			p := place{r.table, idOf(r)}
+			p := placeOf(r)
 			if was := rows[p]; was != nil {
 				was.new = r.new
 				continue

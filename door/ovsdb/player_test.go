@@ -21,11 +21,24 @@ type player struct {
 
 // TestPlay has several clients ask for all kinds of things at once, valid or not: each
 // request is answered once, nothing panics, nobody hangs.
-func TestPlay(t *testing.T) {
+func TestPlay(t *testing.T) { playAt(t, startWithSchema(t)) }
+
+// TestPlayWithLostChanges is TestPlay where changes are gone before they are handed on, as
+// often as there are several.
+func TestPlayWithLostChanges(t *testing.T) {
+	m := startWithSchema(t)
+	m.forgetful()
+	playAt(t, m)
+	if m.gaps() == 0 {
+		t.Error("no changes were lost")
+	}
+}
+
+func playAt(t *testing.T, m *member) {
+	t.Helper()
 	const clients, requests = 4, 150
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
 	t.Logf("seed %d", seed)
-	m := startWithSchema(t)
 	shadow := m.shadow()
 	var all sync.WaitGroup
 	for i := range clients {
