@@ -3,6 +3,7 @@ package ovsdb
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -39,6 +40,14 @@ type locks struct {
 	waiting []*lock             // that are claimed once it is
 	byName  map[string]*lock
 	leaving map[*lock]struct{} // that were given up, and for which something is under way
+	says    []*saying          // what is to be told of them, in order
+}
+
+// saying is what is to be told of a lock once the client has been told of what whoever had the
+// lock before has changed.
+type saying struct {
+	say   func()
+	ready bool
 }
 
 // lock is one that a client has asked for and not given up.
@@ -292,15 +301,56 @@ func (l *lock) got(token incumbent.Token) {
 		return // it was told already, by a claim and by a look
 	}
 	l.token, l.queued, l.stealer = token, false, false
-	if !l.answer(true) {
-		l.conn.notify("locked", l.name)
-	}
+	l.say(func() {
+		if !l.answer(true) {
+			l.conn.notify("locked", l.name)
+		}
+	})
 }
 
 // lost takes note that the lease is another's, or nobody's.
 func (l *lock) lost() {
 	l.token = 0
-	l.conn.notify("stolen", l.name)
+	l.say(func() { l.conn.notify("stolen", l.name) })
+}
+
+// say tells something of the lock, unless it is given up meanwhile, behind what the client
+// monitors of all that has been changed by now: who gets a lock acts on what it knows.
+func (l *lock) say(what func()) {
+	c, at := l.conn, l.conn.door.view().Index()
+	s := &saying{say: func() {
+		if !l.over {
+			what()
+		}
+	}}
+	c.session.locks.says = append(c.session.locks.says, s)
+	feeds := c.session.monitors.feeds()
+	if len(feeds) == 0 {
+		s.ready = true
+		c.said()
+		return
+	}
+	var left atomic.Int32
+	left.Store(int32(len(feeds))) //nolint:gosec // a connection has few monitors
+	for _, f := range feeds {
+		f.do(func() {
+			f.when(at, func() {
+				if left.Add(-1) == 0 {
+					c.do(func() { s.ready = true; c.said() })
+				}
+			})
+		})
+	}
+}
+
+// said tells what is ready, up to the first that is not.
+func (c *conn) said() {
+	s := &c.session.locks
+	for len(s.says) > 0 && s.says[0].ready {
+		first := s.says[0]
+		s.says = s.says[1:]
+		first.say()
+	}
 }
 
 // notify tells the client what it has not asked for now.

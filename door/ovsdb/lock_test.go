@@ -41,6 +41,49 @@ func TestLocks(t *testing.T) {
 	want(t, "no name", c.call("lock", `["1x"]`), `error {"details":"the name of a lock is to be an \u003cid\u003e","error":"syntax error"}`)
 }
 
+// Who gets a lock has been told before of what the one wrote that had it, and who loses it of
+// what was written until then.
+func TestALockComesBehindWhatItsHolderWrote(t *testing.T) {
+	const row = `["T",{"op":"insert","table":"Q","row":{"n":1}}]`
+	m := startWithSchema(t)
+	was, is, thief := m.dial(), m.dial(), m.dial()
+	want(t, "the first", was.call("lock", `["l"]`), `{"locked":true}`)
+	is.call("monitor_cond", `["T","m",{"Q":{"columns":["n"]}}]`)
+	want(t, "the next", is.call("lock", `["l"]`), `{"locked":false}`)
+	has := func(held bool) func() bool {
+		return func() bool {
+			for _, c := range m.door.conns.All() {
+				n := make(chan bool)
+				if !c.do(func() {
+					l := c.session.locks.byName["l"]
+					n <- len(c.session.monitors) > 0 && l != nil && !l.queued && (l.token != 0) == held
+				}) {
+					continue
+				}
+				if <-n {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	_, goOn := m.stall()
+	was.call("transact", row)
+	want(t, "the end of the first", was.call("unlock", `["l"]`), `{}`)
+	await(t, "the next has it", has(true))
+	goOn()
+	wantIDs(t, "what was written", is.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"n":1}}}}]}`)
+	want(t, "the lock", is.read(), `{"id":null,"method":"locked","params":["l"]}`)
+
+	_, goOn = m.stall()
+	was.call("transact", row)
+	want(t, "a thief", thief.call("steal", `["l"]`), `{"locked":true}`)
+	await(t, "the next has lost it", has(false))
+	goOn()
+	wantIDs(t, "what was written then", is.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"n":1}}}}]}`)
+	want(t, "its end", is.read(), `{"id":null,"method":"stolen","params":["l"]}`)
+}
+
 // Whose connection ends leaves the queues, too, and no session stays behind.
 func TestLocksEndWithTheirConnections(t *testing.T) {
 	m := startMember(t, nil)

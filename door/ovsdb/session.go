@@ -44,6 +44,16 @@ func (n *monitorNames) set(name string, m *monitor) {
 	*n = append(*n, monitorName{name, m})
 }
 
+// feeds are those of the databases that are monitored.
+func (n monitorNames) feeds() (list []*feed) {
+	for i := range n {
+		if f := n[i].monitor.feed; f.name != serverName && !slices.Contains(list, f) { // that has no indexes
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
 // drop takes away the ids that are to go.
 func (n *monitorNames) drop(gone func(monitorName) bool) { *n = slices.DeleteFunc(*n, gone) }
 
