@@ -156,11 +156,13 @@ func refusalOf(said json.RawMessage) incumbent.Kind {
 	var e struct {
 		Error string `json:"error"`
 	}
-	if json.Unmarshal(said, &e) == nil && e.Error == "resources exhausted" {
+	if json.Unmarshal(said, &e) == nil && e.Error == exhausted {
 		return incumbent.Overloaded
 	}
 	return incumbent.Invalid
 }
+
+const exhausted = "resources exhausted"
 
 func (c *ovnConn) send(method, params string) error {
 	c.next++
@@ -182,8 +184,12 @@ func (c *ovnConn) transact(operations string) ([]ovnResult, error) {
 		return nil, incumbent.Errorf(incumbent.Corrupt, "a transaction was answered with %.80q", said)
 	}
 	for _, r := range results {
+		kind := incumbent.Conflict
+		if r.Error == exhausted {
+			kind = incumbent.Overloaded
+		}
 		if r.Error != "" {
-			return nil, refusedCall{incumbent.Errorf(incumbent.Conflict, "%s: %s", r.Error, r.Details)}
+			return nil, refusedCall{incumbent.Errorf(kind, "%s: %s", r.Error, r.Details)}
 		}
 	}
 	return results, nil

@@ -136,21 +136,38 @@ var (
 // failed answers a request with an error that is a text.
 func (r *request) failed(text string) { r.error(quoted(text)) }
 
-// refuse answers a request with an error that is an object.
+// refuse answers a request with an error that is an object: a transaction with one of its
+// first operation, as clients expect it of whatever is wrong but syntax and unknown databases.
+// Of another error some of them end the connection.
 func (r *request) refuse(err *ovs.Error) {
 	switch err.Name {
 	case ovs.SyntaxError, ovs.UnknownDatabase, ovs.PermissionError, ovs.NotAllowed:
 		r.idle = true
 	}
+	if r.transacts() && err.Name != ovs.SyntaxError && err.Name != ovs.UnknownDatabase {
+		b := err.AppendJSON([]byte{'['})
+		for range max(1, len(r.params)-1) - 1 {
+			b = append(append(b, ','), null...)
+		}
+		r.result(append(b, ']'))
+		return
+	}
 	r.error(err.AppendJSON(nil))
 }
 
+func (r *request) transacts() bool { return r.method != nil && r.method.call == calls.OvsdbTransact }
+
 // fail answers a request that cannot be served. What clients begin with is not answered if it
 // could be served another time: they would take that for a server which does not know the
-// method, and go on with one that costs it more, or wait for ever. Their connection ends; they
-// connect anew, and resume.
+// method, and go on with one that costs it more, or wait for ever. Nor is a transaction for
+// which no leader was found, or of which it is not known what came of it: as an error of any
+// kind it is given up by its client (of the errors that an operation may have but "timed
+// out", which says that a wait did not hold), while one that was not answered when the
+// connection ends is tried again, by what the database has then: by the C and Python clients,
+// and by those of libovsdb that reconnect. Their connection ends; they connect anew, and
+// resume.
 func (r *request) fail(err error) {
-	if k := incumbent.KindOf(err); !r.method.first || !k.Transient() && k != incumbent.DeadlineExceeded && k != incumbent.Unknown {
+	if !r.drops(incumbent.KindOf(err)) {
 		r.refuse(faultOf(err))
 		return
 	}
@@ -158,6 +175,17 @@ func (r *request) fail(err error) {
 	r.place.Leave()
 	r.conn.cut(err)
 	r.conn.finished(r.size, r.idle)
+}
+
+// drops reports whether the connection ends with an error of a kind: see fail.
+func (r *request) drops(k incumbent.Kind) bool {
+	switch k {
+	case incumbent.NotLeader, incumbent.Unavailable, incumbent.DeadlineExceeded, incumbent.Unknown:
+		return r.method.first || r.transacts()
+	case incumbent.Overloaded:
+		return r.method.first
+	}
+	return false
 }
 
 // syntax answers a request that says what it may not.

@@ -209,7 +209,7 @@ func (t *txn) admit() {
 		return
 	}
 	if !d.now().Before(t.began.Add(d.limits.Load().Patience)) {
-		t.fail(failed, faultOf(err))
+		t.fail(failed, err)
 		return
 	}
 	t.again((*txn).admit)
@@ -262,7 +262,7 @@ func (t *txn) confirmed(err error) {
 		return
 	}
 	if err != nil {
-		t.fail(unsettled, faultOf(err))
+		t.fail(unsettled, err)
 		return
 	}
 	v := t.conn.door.view()
@@ -320,7 +320,7 @@ func (t *txn) ended(r core.Result, unchanged bool) {
 	t.stage = past
 	out, ok := r.Record.(*table.Outcome)
 	if !ok {
-		t.fail(unsettled, ovs.Errorf("I/O error", "the outcome is not known"))
+		t.fail(unsettled, errNoOutcome)
 		return
 	}
 	if out.Waits {
@@ -384,7 +384,7 @@ func (t *txn) refused(err *incumbent.Error) {
 		t.reparse()
 		return
 	}
-	t.fail(unsettled, faultOf(err))
+	t.fail(unsettled, err)
 }
 
 // reparse begins anew with the schema and the policies of now.
@@ -400,12 +400,17 @@ func (t *txn) reparse() {
 	t.start()
 }
 
-// fail answers that the transaction was not executed, as far as is known.
-func (t *txn) fail(how outcome, f *ovs.Error) {
+// fail answers that the transaction was not executed, or ends the connection: see
+// request.fail. Those behind it do not go on then.
+func (t *txn) fail(how outcome, err error) {
 	t.close(how)
-	t.request.refuse(f)
-	t.conn.next()
+	t.request.fail(err)
+	if !t.request.drops(incumbent.KindOf(err)) {
+		t.conn.next()
+	}
 }
+
+var errNoOutcome = incumbent.Errorf(incumbent.Unknown, "the outcome of the transaction is not known")
 
 // close says that the transaction is answered.
 func (t *txn) close(how outcome) {

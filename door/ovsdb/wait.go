@@ -65,7 +65,7 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 	if first {
 		open, err := t.conn.door.cfg.Tally.Take(settings.OpenWatches, t.conn.who.principal, "")
 		if err != nil {
-			t.fail(failed, faultOf(err))
+			t.fail(failed, err)
 			return true
 		}
 		t.counted = open
