@@ -105,6 +105,7 @@ const (
 	OvsdbOwn
 	OvsdbTransact
 	OvsdbMonitor
+	OvsdbMonitorChange
 	OvsdbLock
 	OvsdbSteal
 	OvsdbConvert
@@ -312,13 +313,14 @@ var table = [NumCalls]Row{
 	OvsdbStanding: {Judged: Everyone, Lane: NoLane, Note: "who connects is known by then", Ways: []string{
 		"ovsdb.echo", "ovsdb.get_server_id", "ovsdb.set_db_change_aware",
 	}},
-	OvsdbRead:     {Action: auth.TableRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
-	OvsdbOwn:      {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
-	OvsdbTransact: {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it does more than insert", Ways: []string{"ovsdb.transact"}},
-	OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since", "ovsdb.monitor_cond_change"}},
-	OvsdbLock:     {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; is not refused but waits", Ways: []string{"ovsdb.lock"}},
-	OvsdbSteal:    {Action: auth.Revoke, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; write, too; is not refused but waits", Ways: []string{"ovsdb.steal"}},
-	OvsdbConvert:  {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
+	OvsdbRead:          {Action: auth.TableRead, Judged: Named, Lane: admit.Small, Stale: admit.Small, Note: "a list shows what its caller may see", Ways: []string{"ovsdb.list_dbs", "ovsdb.get_schema"}},
+	OvsdbOwn:           {Judged: Own, Lane: NoLane, Ways: []string{"ovsdb.cancel", "ovsdb.monitor_cancel", "ovsdb.unlock"}},
+	OvsdbTransact:      {Judged: Steps, Lane: admit.Transactions, Note: "write on tables if it may change something, see if it does more than insert", Ways: []string{"ovsdb.transact"}},
+	OvsdbMonitor:       {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches, Ways: []string{"ovsdb.monitor", "ovsdb.monitor_cond", "ovsdb.monitor_cond_since"}},
+	OvsdbMonitorChange: {Action: auth.TableWatch, Judged: Named, Lane: NoLane, Note: "of a monitor that is there: clients go wrong if it is refused", Ways: []string{"ovsdb.monitor_cond_change"}},
+	OvsdbLock:          {Action: auth.Claim, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; is not refused but waits", Ways: []string{"ovsdb.lock"}},
+	OvsdbSteal:         {Action: auth.Revoke, Judged: Named, Lane: admit.Claims, Note: "of a model of its own; write, too; is not refused but waits", Ways: []string{"ovsdb.steal"}},
+	OvsdbConvert:       {Action: auth.TableDefine, Judged: Named, Lane: admit.Transactions, Ways: []string{"ovsdb.convert"}},
 	OvsdbControl: {Action: auth.Admin, Judged: First, Lane: NoLane, Note: "on the control socket, which the server's own user may open", Ways: []string{
 		"ovsdb.control cluster/change-election-timer", "ovsdb.control cluster/cid", "ovsdb.control cluster/kick", "ovsdb.control cluster/sid", "ovsdb.control cluster/status",
 		"ovsdb.control coverage/read-counter", "ovsdb.control coverage/show", "ovsdb.control exit", "ovsdb.control list-commands",

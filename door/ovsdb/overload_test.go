@@ -133,6 +133,21 @@ func TestG40_MonitorsWaitForAPlace(t *testing.T) {
 	}
 }
 
+// The conditions of a monitor that is there change while new ones wait for a place.
+func TestG40_ConditionsChangeWithoutAPlace(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) {
+		c.Schemas, c.Admission, c.Limits.Patience = [][]byte{[]byte(testSchema)}, lanes, time.Hour
+	})
+	c := m.dial()
+	want(t, "a monitor", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"]}}]`), `{}`)
+	lanes.SetMemory(85, 100)
+	want(t, "its change", c.call("monitor_cond_change", `["m","n",{"P":[{"where":[["name","==","a"]]}]}]`), `{}`)
+}
+
 // A monitor for which there is no place is refused after half as long as a transaction.
 func TestG40_MonitorsWaitHalfAsLong(t *testing.T) {
 	lanes, err := admit.New(admit.Limits{}, nil)

@@ -131,7 +131,7 @@ var ofQuotas = []mutant{
 	{
 		name: "a transaction that waits takes no place of a watch", guarantee: "G39",
 		file: "door/ovsdb/wait.go", pkg: "./door/ovsdb", test: "^TestG39_QuotasStopWaits$",
-		search:  "\t\t\tt.fail(failed, faultOf(err))\n\t\t\treturn true\n\t\t}\n\t\tt.counted = open\n",
+		search:  "\t\t\tt.fail(failed, err)\n\t\t\treturn true\n\t\t}\n\t\tt.counted = open\n",
 		replace: "\t\t}\n\t\tt.counted = open\n",
 	},
 	{

@@ -342,8 +342,8 @@ var ofRules = []mutant{
 	{
 		name: "monitors of OVSDB's clients pass no lane", guarantee: "G40",
 		file: "calls/table.go", pkg: "./door/ovsdb", test: "^TestG40_MonitorsAreRefusedBeforeTransactions$",
-		search:  "OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches",
-		replace: "OvsdbMonitor:  {Action: auth.TableWatch, Judged: Named, Lane: NoLane",
+		search:  "OvsdbMonitor:       {Action: auth.TableWatch, Judged: Named, Lane: admit.Watches",
+		replace: "OvsdbMonitor:       {Action: auth.TableWatch, Judged: Named, Lane: NoLane",
 	},
 }
 
