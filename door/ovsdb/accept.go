@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -153,13 +154,16 @@ var errNobody = incumbent.Errorf(incumbent.Denied, "the connection says nothing 
 	WithHint("bring a client certificate; --ovsdb-anonymous says who comes without one")
 
 // agentOf is whom a certificate of the door's own authority names: its common name is
-// an agent. Its proof says no authority: which ones there are the door itself knows, and
-// the guard what was taken back.
+// an agent, up to what ovs-pki has behind it to tell certificates of one name apart: " id:" and
+// a uuid. Those are one principal then, with the rights, the quotas and the share of one; each
+// is taken back by itself. Its proof says no authority: which ones there are the door itself
+// knows, and the guard what was taken back.
 func (d *Door) agentOf(c *x509.Certificate) (auth.Principal, error) {
-	if err := incumbent.ValidateHolder(c.Subject.CommonName); err != nil {
+	name, _, _ := strings.Cut(c.Subject.CommonName, " id:")
+	if err := incumbent.ValidateHolder(name); err != nil {
 		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the common name of the client certificate names nobody: %w", err)
 	}
-	p := auth.Principal{Kind: auth.Agent, Name: c.Subject.CommonName, Via: auth.Certificate}
+	p := auth.Principal{Kind: auth.Agent, Name: name, Via: auth.Certificate}
 	p.Proof = auth.Proof{ID: string(c.SerialNumber.Bytes()), Ends: c.NotAfter.UnixMilli()}
 	if !d.cfg.Guard.Knows()(p) {
 		return auth.Principal{}, incumbent.Errorf(incumbent.Denied, "the client certificate of %s, serial number %x, was revoked or has ended", p, p.Proof.ID)
