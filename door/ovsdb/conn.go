@@ -141,6 +141,13 @@ func (c *conn) full() bool {
 	return c.held
 }
 
+// heldUp reports whether nothing is read until some of what was asked for is answered.
+func (c *conn) heldUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held && c.busy > 0
+}
+
 // comes takes the room that further bytes of the next message need; one that is not small counts as
 // its values, if that is more, before anything is made of them. Each connection has a little of
 // its own: what it has beyond, of messages that have not come whole and of those that are not

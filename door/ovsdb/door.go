@@ -249,8 +249,9 @@ var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
 // probe asks those for an echo who have been silent, and closes those who have not
 // answered. Time is counted in ticks that were handled, and what waits in a socket has
 // been heard by then: a process that stood still cuts nobody off. Nor is who rests because it
-// did not keep to its pace, nor who waits for the rows of a monitor: encoding a large database
-// takes longer than a probe, and there are clients that read nothing but the answer they wait for.
+// did not keep to its pace, nor who is not read while much of what it asked for is under way,
+// nor who waits for the rows of a monitor: encoding a large database takes longer than a probe,
+// and there are clients that read nothing but the answer they wait for.
 func (d *Door) probe(at uint64) {
 	general := d.limits.Load().Probe
 	for _, c := range d.conns.All() {
@@ -261,7 +262,7 @@ func (d *Door) probe(at uint64) {
 		if every <= 0 {
 			continue
 		}
-		if c.owed.Load() > 0 || c.rests.Load() > 0 {
+		if c.owed.Load() > 0 || c.rests.Load() > 0 || c.heldUp() {
 			c.heard.Store(at)
 		}
 		silence := uint64((every + tickEvery - 1) / tickEvery)

@@ -94,6 +94,25 @@ func TestSocketsAreNotProbed(t *testing.T) {
 	want(t, "the probe", c.read(), `{"id":"echo","method":"echo","params":[]}`)
 }
 
+// Who is not read while what it has asked for is under way is not silent.
+func TestWhoIsHeldUpIsNotSilent(t *testing.T) {
+	m := startMember(t, func(c *Config) {
+		c.Schemas, c.Probe, c.MaxUnderWay = [][]byte{[]byte(testSchema)}, time.Second, 1
+	})
+	c := m.dial()
+	c.call("list_dbs", `[]`)
+	conn := m.door.conns.All()[0]
+	m.group.Hold()
+	c.write(ask("1", "transact", insertA) + ask("2", "echo", `[]`))
+	await(t, "what is behind it is not read", conn.heldUp)
+	m.tick(10)
+	m.group.Release()
+	wantIDs(t, "the answer", c.read(), `{"error":null,"id":1,"result":[{"uuid":["uuid","ID"]}]}`)
+	want(t, "what is behind it", c.read(), `{"error":null,"id":2,"result":[]}`)
+	m.tick(2)
+	want(t, "the probe afterwards", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+}
+
 // A connection that is cut off for its silence counts once, however long it takes to close.
 func TestSilentConnectionCountsOnce(t *testing.T) {
 	m := startMember(t, func(c *Config) { c.Probe = time.Second })
