@@ -13,7 +13,7 @@ type outbox struct {
 	mu      sync.Mutex // guards the rest; held across calls of the parked connection, which never wait
 	queue   []piece
 	backlog int          // bytes of updates in it
-	unread  atomic.Int64 // bytes of answers in it; changed with mu held
+	unread  atomic.Int64 // bytes of answers in it, and of what counts as one; changed with mu held
 	waiting bool         // the connection will say when it has sent what it has
 	closed  bool
 }
@@ -21,7 +21,7 @@ type outbox struct {
 // piece is a part of what is to be sent.
 type piece struct {
 	bytes   []byte
-	asked   bool // part of an answer, which its reader has asked for
+	asked   bool // part of an answer, which its reader has asked for, or of an update that counts as one: see tell
 	counted bool // it is taken of MaxUnsentBytes
 }
 
@@ -47,7 +47,8 @@ func (c *conn) forget() {
 func (c *conn) answer(bufs ...[]byte) { c.send(true, bufs) }
 
 // tell sends what the client has not asked for. If too much of that waits, it is cut
-// off: it can resume.
+// off: it can resume. What is too much by itself goes as an answer does if nothing else
+// waits: else who reads as fast as can be would be cut off, and ask for all there is.
 func (c *conn) tell(bufs ...[]byte) { c.send(false, bufs) }
 
 func (c *conn) send(asked bool, bufs [][]byte) {
@@ -57,6 +58,8 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	if o.closed {
 		return
 	}
+	limits := c.door.limitsNow()
+	asked = asked || len(o.queue) == 0 && sizeOf(bufs) > limits.MaxBacklogBytes
 	pieces := 0
 	for _, b := range bufs {
 		for len(b) > 0 {
@@ -70,7 +73,7 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 	if !o.waiting {
 		c.pump(false)
 	}
-	switch limits := c.door.limitsNow(); {
+	switch {
 	case o.backlog > limits.MaxBacklogBytes:
 		c.cutOff(incumbent.Errorf(incumbent.TooLarge, "more than %d bytes of updates wait for a slow reader", limits.MaxBacklogBytes).
 			WithHint("read faster, or ask for less"))
@@ -78,6 +81,13 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 		c.cutOff(incumbent.Errorf(incumbent.Overloaded, "what waits for slow readers has more than %d bytes, or more of them than its share are of this one's client", limits.MaxUnsentBytes).
 			WithHint("read faster, or ask for less at a time"))
 	}
+}
+
+func sizeOf(bufs [][]byte) (n int) {
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return n
 }
 
 // keep takes the room that the last pieces need, which are those just handed in, as far as

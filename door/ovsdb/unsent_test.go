@@ -170,3 +170,26 @@ func TestAnAnswerMayBeLargerThanTheRoom(t *testing.T) {
 		t.Error("it was cut off")
 	}
 }
+
+// One update may be larger than what may wait, for who has read all before it; what comes
+// behind it is bounded as ever.
+func TestAnUpdateMayBeLargerThanTheBacklog(t *testing.T) {
+	const room, large = 16 << 20, 20 << 20
+	g := startUnread(t, room)
+	most := g.door.limitsNow().MaxBacklogBytes
+	if large <= most {
+		t.Fatalf("%d bytes may wait", most)
+	}
+	r := g.unread(agentOf("a"))
+	r.conn.tell(make([]byte, large))
+	r.conn.tell(make([]byte, most))
+	if n, slow := g.door.UnsentBytes(), g.door.Stats().Slow; n != room/2+int64(most) || slow != 0 {
+		t.Errorf("%d bytes count, %d readers were cut off", n, slow)
+	}
+	r.reads(large + most)
+	await(t, "nothing counts", func() bool { return g.door.UnsentBytes() == 0 })
+	slow := g.unread(agentOf("b"))
+	slow.conn.tell(make([]byte, 1))
+	slow.conn.tell(make([]byte, large))
+	slow.ended()
+}
