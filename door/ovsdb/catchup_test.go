@@ -45,7 +45,7 @@ func (m *member) gaps() int {
 
 // Changes that are gone before they were handed on are told as one: what comes of them, once,
 // and nothing else. The monitor goes on, and so does who resumes from in between.
-func TestMonitorsOutliveLostChanges(t *testing.T) {
+func TestG20_MonitorsOutliveLostChanges(t *testing.T) {
 	m := startWithSchema(t)
 	w := m.dial()
 	for _, row := range []string{`"changed","chassis":"c1"`, `"gone"`, `"comes","chassis":"c2"`, `"leaves","chassis":"c1"`, `"same","chassis":"c1"`} {

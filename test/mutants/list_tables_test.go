@@ -15,6 +15,18 @@ var ofTables = []mutant{
 		replace: "if c.owed.Load() > 1 ||",
 	},
 	{
+		name: "of lost changes those are told again that were told behind a state", guarantee: "G20",
+		file: "door/ovsdb/catchup.go", pkg: "./door/ovsdb", test: "^TestLostChangesBehindAStateThatNoViewHas$",
+		search:  "\t\t\tr.old = old\n",
+		replace: "\t\t\t_ = old\n",
+	},
+	{
+		name: "a lock is told of before what its last holder has written", guarantee: "G20",
+		file: "door/ovsdb/lock.go", pkg: "./door/ovsdb", test: "^TestALockComesBehindWhatItsHolderWrote$",
+		search:  "feeds := c.session.monitors.feeds()\n",
+		replace: "feeds := c.session.monitors.feeds()[:0]\n",
+	},
+	{
 		name: "who reads a large answer counts as silent", guarantee: "G20",
 		file: "door/ovsdb/out.go", pkg: "./door/ovsdb", test: "^TestWhoReadsSlowlyIsNotSilent$",
 		search:  "\tc.taken()\n\tc.pump(true)\n",
