@@ -163,9 +163,9 @@ func (r *request) transacts() bool { return r.method != nil && r.method.call == 
 // which no leader was found, or of which it is not known what came of it: as an error of any
 // kind it is given up by its client (of the errors that an operation may have but "timed
 // out", which says that a wait did not hold), while one that was not answered when the
-// connection ends is tried again, by what the database has then: by the C and Python clients,
-// and by those of libovsdb that reconnect. Their connection ends; they connect anew, and
-// resume.
+// connection ends is tried again by the C and Python clients, by what the database has then,
+// and those of libovsdb, of which an error that is an object ends the connection too, learn
+// that it has ended. They connect anew, and resume.
 func (r *request) fail(err error) {
 	if !r.drops(incumbent.KindOf(err)) {
 		r.refuse(faultOf(err))
