@@ -23,7 +23,7 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	if err := c.read(b); err != nil {
 		return core.Result{Err: err}
 	}
-	if err := c.Service.tooNew(x.ActiveSchema()); err != nil {
+	if err := c.tooNew(x.ActiveSchema()); err != nil {
 		return core.Result{Err: err}
 	}
 	switch alone := x.Reading() == nil; {
@@ -53,6 +53,19 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 	}
 	t.perform(x, p)
 	return t.answer(&c)
+}
+
+// tooNew is the error of what a member may not know yet.
+func (c *Command) tooNew(active uint32) *incumbent.Error {
+	for _, k := range c.Checks {
+		if err := k.tooNew(active); err != nil {
+			return err
+		}
+	}
+	if c.Session != nil && c.Session.Leads && active < FollowSchema {
+		return refused(incumbent.Invalid, "no check follows a session until all members know of that")
+	}
+	return c.Service.tooNew(active)
 }
 
 // own makes what is registered that of who asks, and says as how many it counts.

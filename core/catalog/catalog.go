@@ -6,7 +6,8 @@
 // A check belongs to a node, or to a service on it. A session that is opened here is
 // one of core's, with a node and checks that it depends on: it ends when its node or
 // one of those checks goes, or the check becomes critical. A service may name a
-// session, too, and goes when that ends.
+// session, too, and goes when that ends. A check of a node may follow the sessions of a
+// name on it.
 //
 // Two things end by the leader's clock (see [core.Deadline]): a check with a ttl
 // that is not critical becomes so, and a service whose check has been critical for
@@ -173,6 +174,7 @@ type Check struct {
 	TTL             time.Duration   // within which it is to be told that it is well; 0: it need not
 	DeregisterAfter time.Duration   // of being critical its service goes; 0: it stays
 	Definition      []byte          // how it is run, as whoever runs it says
+	SessionName     string          // of the sessions on its node that it follows: passing once one opens, critical once one ends; "": none
 	Runner          uint64          // member with which it was registered; 0: none
 	Since           incumbent.Index // when the status, or the ttl, became what it is: the generation of its deadlines
 	Owner           string
@@ -191,6 +193,7 @@ type Session struct {
 	Behavior      Behavior
 	NodeChecks    []string      // ids of checks on the node that it depends on
 	ServiceChecks []string      // ids of more of them
+	Leads         bool          // checks follow it: who opened it may write its node
 	TTL           time.Duration // as it was asked for, 0: none; core's is longer: see [tables.life]
 	Created       incumbent.Index
 	Modified      incumbent.Index

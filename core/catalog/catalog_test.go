@@ -416,6 +416,58 @@ func TestServicesWithPortsAndSockets(t *testing.T) {
 	}
 }
 
+// A check of a node follows the sessions of a name on it, once all members know of that: it
+// passes once one opens, though it was critical, and the end of any of them ends all that
+// depend on it.
+func TestChecksFollowSessions(t *testing.T) {
+	s := ample.state()
+	registers := func(k Check) Command {
+		return Command{Verb: Register, Target: on("n"), Node: &Node{Address: "a"}, Service: &Service{ID: "s", Name: "web"}, Checks: []*Check{&k}}
+	}
+	opens := func(id int, name string) Command {
+		return Command{Verb: OpenSession, Target: on("n"), Session: &Session{ID: sessionID(id), Name: name, Leads: name == "esm", NodeChecks: []string{"c"}}}
+	}
+	refused := func(what string, want incumbent.Kind, c Command) {
+		t.Helper()
+		if results, _ := run(t, s, c); incumbent.KindOf(errorOf(results[0])) != want {
+			t.Errorf("%s: %v, want %v", what, errorOf(results[0]), want)
+		}
+	}
+	is := func(status Status, output string, open ...int) {
+		t.Helper()
+		if c := Of(s.View()).Check(space, "n", "c"); c.Status != status || c.Output != output {
+			t.Errorf("the check is %v, %q", c.Status, c.Output)
+		}
+		for id := range 4 {
+			if there := s.View().Session(sessionID(id)) != nil; there != slices.Contains(open, id) {
+				t.Errorf("session %d is open: %v", id, there)
+			}
+		}
+	}
+	member := func(schema uint32) {
+		must(t, s, core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+	}
+	follows := Check{ID: "c", SessionName: "esm"}
+	member(FollowSchema - 1)
+	refused("before all know of it", incumbent.Invalid, registers(follows))
+	refused("before all know of it", incumbent.Invalid, opens(1, "esm"))
+	member(FollowSchema)
+	refused("a check of a service", incumbent.Invalid, registers(Check{ID: "c", ServiceID: "s", SessionName: "esm"}))
+	must(t, s, registers(follows))
+	refused("a session of another name", incumbent.Conflict, opens(1, "leader"))
+	others := opens(1, "esm")
+	others.Session.Leads = false
+	refused("one who may not write the node", incumbent.Conflict, others)
+	must(t, s, opens(1, "esm"), opens(2, "leader"))
+	is(Passing, "Session '"+sessionID(1).String()+"' in force", 1, 2)
+	must(t, s, opens(3, "esm"))
+	is(Passing, "Session '"+sessionID(3).String()+"' in force", 1, 2, 3)
+	must(t, s, core.CloseSessionCommand{ID: sessionID(2)})
+	is(Passing, "Session '"+sessionID(3).String()+"' in force", 1, 3)
+	must(t, s, core.CloseSessionCommand{ID: sessionID(3)})
+	is(Critical, "Session '"+sessionID(1).String()+"' is invalid")
+}
+
 // A member that counts each record as one would execute what is refused for a large one:
 // until all members count further ones a record says nothing of them, and stays as it is
 // until it is registered anew.

@@ -84,8 +84,8 @@ func (t *tables) verifySessions(again *tables, open func(incumbent.SessionID) bo
 			err = fmt.Errorf("session %v: it cannot be", s.ID)
 		case !open(s.ID):
 			err = fmt.Errorf("session %v: it is not open", s.ID)
-		case again.dependable(s).Err != nil:
-			err = fmt.Errorf("session %v: %w", s.ID, again.dependable(s).Err)
+		case again.dependable(s, false).Err != nil:
+			err = fmt.Errorf("session %v: %w", s.ID, again.dependable(s, false).Err)
 		default:
 			again.addSession(s)
 			err = dated("session", s.ID.String(), s.Created, s.Modified, index)

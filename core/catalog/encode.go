@@ -177,6 +177,7 @@ func (w *writer) check(c *Check) {
 	w.Text(26, c.Owner)
 	w.Uint(27, uint64(c.Created))
 	w.Uint(28, uint64(c.Modified))
+	w.Text(29, c.SessionName)
 }
 
 func (c *Check) set(f *wire.Field) bool {
@@ -220,6 +221,8 @@ func (c *Check) set(f *wire.Field) bool {
 		return f.Uint((*uint64)(&c.Created))
 	case 28:
 		return f.Uint((*uint64)(&c.Modified))
+	case 29:
+		return f.CopyString(&c.SessionName)
 	}
 	return false
 }
@@ -236,6 +239,7 @@ func (w *writer) session(s *Session) {
 	w.Millis(18, s.TTL)
 	w.Uint(19, uint64(s.Created))
 	w.Uint(20, uint64(s.Modified))
+	w.Flag(21, s.Leads)
 }
 
 func (s *Session) set(f *wire.Field) bool {
@@ -262,6 +266,8 @@ func (s *Session) set(f *wire.Field) bool {
 		return f.Uint((*uint64)(&s.Created))
 	case 20:
 		return f.Uint((*uint64)(&s.Modified))
+	case 21:
+		return f.Flag(&s.Leads)
 	}
 	return false
 }

@@ -12,7 +12,8 @@ var (
 )
 
 // MayFollow implements [core.Chaining]: a service ends with its session, its checks with the
-// service, or with another that they come to belong to, and with them who depends on them.
+// service, or with another that they come to belong to, and with them who depends on them, as
+// on checks that follow a session.
 func (v *View) MayFollow(id incumbent.SessionID) bool {
 	s := v.session(id)
 	return s != nil && len(s.NodeChecks)+len(s.ServiceChecks) > 0

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -99,8 +100,8 @@ func (n *naive) shown(c Check) []string {
 }
 
 func (n *naive) namesOn(node string) (names []string) {
-	for k, s := range n.services {
-		if k[0] == incumbent.Fold(node) {
+	for _, s := range n.services {
+		if incumbent.Alike(s.Node, node) {
 			names = append(names, s.Name)
 		}
 	}
@@ -114,7 +115,8 @@ func (n *naive) dropCheck(c Check) {
 }
 
 func (n *naive) endBound(node, check string) {
-	for id, s := range n.sessions {
+	for _, id := range slices.SortedFunc(maps.Keys(n.sessions), func(a, b incumbent.SessionID) int { return bytes.Compare(a[:], b[:]) }) {
+		s := n.sessions[id]
 		if s.Node == node && (check == "" || slices.ContainsFunc(s.checks(), func(id string) bool { return incumbent.Alike(id, check) })) {
 			n.ending = append(n.ending, id)
 		}
@@ -122,7 +124,7 @@ func (n *naive) endBound(node, check string) {
 }
 
 func (n *naive) dropService(s Service) {
-	for _, c := range n.checks {
+	for _, c := range n.sortedChecks() {
 		if c.Node == s.Node && c.ServiceID == s.ID {
 			n.dropCheck(c)
 		}
@@ -132,12 +134,12 @@ func (n *naive) dropService(s Service) {
 }
 
 func (n *naive) dropNode(name string) {
-	for _, s := range n.services {
+	for _, s := range n.sortedServices() {
 		if s.Node == name {
 			n.dropService(s)
 		}
 	}
-	for _, c := range n.checks {
+	for _, c := range n.sortedChecks() {
 		if c.Node == name {
 			n.dropCheck(c)
 		}
@@ -159,8 +161,9 @@ func (n *naive) settle() {
 		if s, ok := n.sessions[id]; ok {
 			delete(n.sessions, id)
 			n.moved("sessions", s.Node)
+			n.lead(s, Critical, "Session '"+s.ID.String()+"' is invalid")
 		}
-		for _, s := range n.services {
+		for _, s := range n.sortedServices() {
 			if s.Session == id {
 				n.dropService(s)
 			}
@@ -207,7 +210,7 @@ func (n *naive) putService(s Service) {
 	}
 	n.services[k] = s
 	n.moved("services", s.Node, s.Name)
-	for _, c := range n.checks {
+	for _, c := range n.sortedChecks() {
 		if c.Node == s.Node && incumbent.Alike(c.ServiceID, s.ID) { // which may be written otherwise now
 			n.putCheck(c)
 		}
@@ -348,6 +351,35 @@ func (n *naive) command(c *Command) incumbent.Kind {
 	return incumbent.OK
 }
 
+// sortedChecks and sortedServices are in the order in which the state goes through them.
+func (n *naive) sortedChecks() (list []Check) {
+	for _, k := range slices.SortedFunc(maps.Keys(n.checks), compareKeys) {
+		list = append(list, n.checks[k])
+	}
+	return list
+}
+
+func (n *naive) sortedServices() (list []Service) {
+	for _, k := range slices.SortedFunc(maps.Keys(n.services), compareKeys) {
+		list = append(list, n.services[k])
+	}
+	return list
+}
+
+func compareKeys(a, b [2]string) int {
+	return slices.Compare(a[:], b[:])
+}
+
+// lead has what follows a session become what that makes it.
+func (n *naive) lead(s Session, status Status, output string) {
+	for _, c := range n.sortedChecks() {
+		if c.Node == s.Node && s.Leads && c.SessionName != "" && c.SessionName == s.Name {
+			c.Status, c.Output = status, output
+			n.putCheck(c)
+		}
+	}
+}
+
 func (n *naive) openSession(c *Command) incumbent.Kind {
 	s := *c.Session
 	s.Namespace, s.Node = space, n.written(c.Target.Node)
@@ -365,7 +397,7 @@ func (n *naive) openSession(c *Command) incumbent.Kind {
 		if !ok {
 			return incumbent.NotFound
 		}
-		if k.Status == Critical {
+		if k.Status == Critical && (!s.Leads || k.SessionName == "" || k.SessionName != s.Name) {
 			return incumbent.Conflict
 		}
 	}
@@ -375,6 +407,7 @@ func (n *naive) openSession(c *Command) incumbent.Kind {
 	s.Created, s.Modified = n.index, n.index
 	n.open[s.ID], n.sessions[s.ID] = true, s
 	n.moved("sessions", s.Node)
+	n.lead(s, Passing, "Session '"+s.ID.String()+"' in force")
 	return incumbent.OK
 }
 
@@ -424,6 +457,9 @@ func drawCheck(t *rapid.T) *Check {
 		ID: drawName(t, "check", "c1", "c2", serfHealth), Status: Status(rapid.IntRange(0, 2).Draw(t, "status")),
 		ServiceID: drawName(t, "of", "", "s1", "s2"), Output: rapid.SampledFrom([]string{"", "x"}).Draw(t, "output"),
 		TTL: time.Duration(rapid.IntRange(0, 1).Draw(t, "ttl")) * time.Minute,
+	}
+	if c.ServiceID == "" {
+		c.SessionName = rapid.SampledFrom([]string{"", "", "lock"}).Draw(t, "follows")
 	}
 	c.DeregisterAfter = time.Duration(rapid.IntRange(0, 1).Draw(t, "after")) * time.Hour
 	return c
@@ -644,7 +680,7 @@ func TestG28_CatalogModel(t *testing.T) {
 			"command": func(t *rapid.T) { m.do(t, m.drawCommand(t)) },
 			"again":   func(t *rapid.T) { m.do(t, m.drawCommand(t)) },
 			"session": func(t *rapid.T) {
-				s := &Session{ID: drawSession(t)}
+				s := &Session{ID: drawSession(t), Name: rapid.SampledFrom([]string{"", "lock"}).Draw(t, "name"), Leads: rapid.IntRange(0, 3).Draw(t, "leads") > 0}
 				s.NodeChecks = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"c1", "C1", "c2", serfHealth}), 0, 2, rapid.ID).Draw(t, "checks")
 				if len(s.NodeChecks) == 0 {
 					s.NodeChecks = nil

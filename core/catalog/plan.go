@@ -311,5 +311,5 @@ func (c *Check) same(o *Check) bool {
 	return c.ID == o.ID && c.Name == o.Name && c.Status == o.Status && c.Notes == o.Notes && c.Output == o.Output && c.ServiceID == o.ServiceID &&
 		c.ServiceName == o.ServiceName && slices.Equal(c.ServiceTags, o.ServiceTags) && c.Type == o.Type && c.Interval == o.Interval &&
 		c.Timeout == o.Timeout && c.TTL == o.TTL && c.DeregisterAfter == o.DeregisterAfter && c.Runner == o.Runner &&
-		bytes.Equal(c.Definition, o.Definition)
+		c.SessionName == o.SessionName && bytes.Equal(c.Definition, o.Definition)
 }

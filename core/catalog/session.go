@@ -26,7 +26,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 		r.Record = o
 		return r
 	}
-	if r := t.dependable(s); r.Err != nil {
+	if r := t.dependable(s, true); r.Err != nil {
 		return r
 	}
 	if x.Session(s.ID) != nil { // on what a session depends never changes: see MayFollow
@@ -40,6 +40,7 @@ func (t *tables) openSession(x *core.Exec, s *Session) core.Result {
 	n.Node, n.Created, n.Modified = t.host(s.Namespace, s.Node).node.Name, x.Index(), x.Index()
 	t.addSession(&n)
 	t.tellSession(x, &n, nil, &n)
+	t.lead(x, &n, Passing, "Session '"+n.ID.String()+"' in force")
 	r.Record = &n
 	return r
 }
@@ -57,8 +58,31 @@ func (*tables) life(x *core.Exec, s *Session) time.Duration {
 	return min(ttls*s.TTL, incumbent.MaxTTL)
 }
 
-// dependable refuses a session that depends on what is not there or is critical.
-func (t *shared) dependable(s *Session) core.Result {
+// lead has the checks that follow a session become what its beginning or its end makes
+// them. They are its node's own, and so few.
+func (t *tables) lead(x *core.Exec, s *Session, status Status, output string) {
+	h := t.host(s.Namespace, s.Node)
+	if h == nil {
+		return
+	}
+	for _, c := range h.checks {
+		if !c.follows(s) || c.Status == status && c.Output == output {
+			continue
+		}
+		n := *c
+		n.Status, n.Output = status, output
+		t.putCheck(x, c, &n)
+	}
+}
+
+// follows reports whether a check of the session's node follows it.
+func (c *Check) follows(s *Session) bool {
+	return s.Leads && c.SessionName != "" && c.SessionName == s.Name
+}
+
+// dependable refuses a session that depends on what is not there or is critical; opens: but
+// for what follows it, which no longer is once it is open.
+func (t *shared) dependable(s *Session, opens bool) core.Result {
 	h := t.host(s.Namespace, s.Node)
 	if h == nil {
 		return noNode(s.Node)
@@ -67,7 +91,7 @@ func (t *shared) dependable(s *Session) core.Result {
 		switch c := t.check(s.Namespace, s.Node, id); {
 		case c == nil:
 			return noCheck(id)
-		case c.Status == Critical:
+		case c.Status == Critical && !(opens && c.follows(s)):
 			return refuse(incumbent.Conflict, &Refusal{Why: CheckCritical, Name: id}, "a check that the session is to depend on is critical")
 		}
 	}
@@ -89,7 +113,7 @@ func (s *Session) checks() []string {
 
 func (s *Session) same(o *Session) bool {
 	return s.Namespace == o.Namespace && incumbent.Alike(s.Node, o.Node) && s.Name == o.Name && s.LockDelay == o.LockDelay && s.Behavior == o.Behavior &&
-		s.TTL == o.TTL && slices.Equal(s.NodeChecks, o.NodeChecks) && slices.Equal(s.ServiceChecks, o.ServiceChecks)
+		s.TTL == o.TTL && s.Leads == o.Leads && slices.Equal(s.NodeChecks, o.NodeChecks) && slices.Equal(s.ServiceChecks, o.ServiceChecks)
 }
 
 // addSession stores a session whose node is there.
@@ -117,8 +141,9 @@ func (t *tables) tellSession(x *core.Exec, s *Session, before, after any) {
 	t.tell(x, c, told{s.Namespace, Sessions, s.Node, nil, gone})
 }
 
-// EndSession implements [core.Tables]: what the session said goes, and so do the
-// services that end with it, in the order of their nodes and ids.
+// EndSession implements [core.Tables]: what the session said goes; the checks that follow
+// it become critical, which ends who else depends on them; and the services go that end
+// with it, in the order of their nodes and ids.
 func (t *tables) EndSession(x *core.Exec, ended *core.Ending) {
 	if s := t.session(ended.ID); s != nil {
 		t.sessions.Delete(s)
@@ -128,6 +153,7 @@ func (t *tables) EndSession(x *core.Exec, ended *core.Ending) {
 		}
 		t.countSession(s, -1)
 		t.tellSession(x, s, s, nil)
+		t.lead(x, s, Critical, "Session '"+s.ID.String()+"' is invalid")
 	}
 	var services []*Service
 	t.tenants.Ascend(tenancy{session: ended.ID}, func(l tenancy) bool {

@@ -56,7 +56,7 @@ func (v *View) Idling(c *Command, open func(incumbent.SessionID) bool) (core.Res
 		if v.session(s.ID) != nil {
 			return core.Result{}, false
 		}
-		r := v.dependable(&s)
+		r := v.dependable(&s, true)
 		return r, r.Err != nil
 	case Lapse, Get:
 		return core.Result{}, false

@@ -82,7 +82,7 @@ func (s *Service) full() uint64 {
 // full is that of checks. What changes with its service, and its output, with which
 // nobody registers it, are left out.
 func (c *Check) full() uint64 {
-	return furtherIn(len(c.Node) + len(c.ID) + len(c.Name) + len(c.Notes) + len(c.Type) + len(c.Interval) + len(c.Timeout) + len(c.Definition))
+	return furtherIn(len(c.Node) + len(c.ID) + len(c.Name) + len(c.Notes) + len(c.Type) + len(c.Interval) + len(c.Timeout) + len(c.Definition) + len(c.SessionName))
 }
 
 func pairsBytes(list []Pair) (n int) {

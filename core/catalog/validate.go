@@ -110,7 +110,10 @@ const (
 	firstMaxTagBytes = 512
 )
 
-// tooNew is the error of what a member may not know yet.
+// FollowSchema is the [core.SchemaVersion] from which checks follow sessions.
+const FollowSchema = 11
+
+// tooNew is that of a service; nil: there is none.
 func (s *Service) tooNew(active uint32) *incumbent.Error {
 	if s == nil || active >= tagsSchema {
 		return nil
@@ -124,6 +127,14 @@ func (s *Service) tooNew(active uint32) *incumbent.Error {
 		return refused(incumbent.Invalid, "services have neither several ports nor a socket until all members know of them")
 	}
 	return nil
+}
+
+// tooNew is that of a check.
+func (c *Check) tooNew(active uint32) *incumbent.Error {
+	if c.SessionName == "" || active >= FollowSchema {
+		return nil
+	}
+	return refused(incumbent.Invalid, "checks follow no session until all members know of that")
 }
 
 func (s *Service) validate() error {
@@ -191,12 +202,14 @@ func (c *Check) validate() error {
 		return incumbent.Errorf(incumbent.TooLarge, "definition of a check: limit MaxDefinitionBytes is %d", MaxDefinitionBytes)
 	case !lasts(c.TTL, MaxDuration) || !lasts(c.DeregisterAfter, MaxDuration):
 		return incumbent.Errorf(incumbent.Invalid, "a duration of a check is outside 0 to %v, or no whole milliseconds", MaxDuration)
+	case c.SessionName != "" && c.ServiceID != "":
+		return incumbent.Errorf(incumbent.Invalid, "a check that follows a session is of a node")
 	case c.ServiceID != "" && name("id of a service", c.ServiceID) != nil:
 		return name("id of a service", c.ServiceID)
 	}
 	return first(name("id of a check", c.ID), most("name of a check", c.Name, MaxNameBytes), most("notes", c.Notes, MaxNotesBytes),
 		most("output", c.Output, MaxOutputBytes), most("type", c.Type, MaxTextBytes),
-		most("interval", c.Interval, MaxTextBytes), most("timeout", c.Timeout, MaxTextBytes))
+		most("interval", c.Interval, MaxTextBytes), most("timeout", c.Timeout, MaxTextBytes), most("name of a session", c.SessionName, MaxTextBytes))
 }
 
 func (s *Session) validate() error {

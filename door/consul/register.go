@@ -85,14 +85,19 @@ type definition struct {
 	H2PingUseTLS                   bool                `json:",omitempty"`
 	AliasNode                      string              `json:",omitempty"`
 	AliasService                   string              `json:",omitempty"`
+	SessionName                    string              `json:",omitempty"`
 	OutputMaxSize                  int                 `json:",omitempty"`
 	SuccessBeforePassing           int                 `json:",omitempty"`
 	FailuresBeforeWarning          int                 `json:",omitempty"`
 	FailuresBeforeCritical         int                 `json:",omitempty"`
 }
 
-// typeAlias is the type of a check that is as bad as others are.
-const typeAlias = "alias"
+// typeAlias is the type of a check that is as bad as others are, typeSession of one that
+// follows the sessions of a name on its node.
+const (
+	typeAlias   = "alias"
+	typeSession = "session"
+)
 
 // kind is the type of a check that is run so; "": nobody runs it.
 func (d *definition) kind() string {
@@ -357,10 +362,17 @@ func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
 	if c.Node != "" && !incumbent.Alike(c.Node, node) {
 		return nil, fmt.Sprintf("check node %q does not match node %q", c.Node, node)
 	}
-	return &catalog.Check{
+	out := &catalog.Check{
 		Namespace: namespace, Node: node, ID: or(c.CheckID, c.Name), Name: c.Name, Status: status, Notes: c.Notes, Output: cutOutput(c.Output),
 		ServiceID: c.ServiceID, Type: or(c.Type, c.Definition.kind()), Definition: c.Definition.encode(),
-	}, ""
+	}
+	if out.Type != typeSession || c.Definition.SessionName == "" {
+		return out, ""
+	}
+	if out.SessionName = c.Definition.SessionName; out.ServiceID != "" {
+		return nil, "a check that follows a session cannot be of a service"
+	}
+	return out, ""
 }
 
 // pairsOf are the pairs of a map, by key.

@@ -99,6 +99,30 @@ func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
 	}
 }
 
+// A session changes the checks of its name for those alone who may write the node.
+func TestG12_AChecksSessionIsOfWhoMayWriteItsNode(t *testing.T) {
+	guard, as := agentsNamed(t, true, "node", "other")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	m.send("/v1/catalog/register", `{"Node":"n","Address":"a","Check":{"Name":"alive","Status":"warning","Type":"session","Definition":{"SessionName":"esm"}}}`)
+	for name, p := range map[string]auth.Policy{
+		"node": {For: []string{"agent:node"}, Rules: []auth.Rule{{State: auth.Nodes, Namespace: "*", Prefix: "n", Verbs: auth.AllVerbs}}},
+		"all":  {For: []string{"agent:*"}, Rules: []auth.Rule{{State: auth.Sessions, Prefix: "*", Verbs: auth.AllVerbs}}},
+	} {
+		p.Name = name
+		if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: p}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	for _, tt := range []struct{ who, status string }{{"other", "warning"}, {"node", "passing"}} {
+		if a := m.do("PUT", "/v1/session/create", `{"Node":"n","Name":"esm","NodeChecks":["alive"]}`, as[tt.who]...); a.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %s", tt.who, a.StatusCode, a.body)
+		}
+		if body := m.get("/v1/health/node/n").body; !strings.Contains(body, `"Status":"`+tt.status+`"`) {
+			t.Errorf("%s has opened one: %s", tt.who, body)
+		}
+	}
+}
+
 // That something is left out of a list of keys is told as soon as it is so, and no longer,
 // though what is shown stays the same.
 func TestG12_AListOfKeysSaysWhetherItIsWhole(t *testing.T) {

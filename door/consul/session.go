@@ -118,6 +118,7 @@ func sessionCreate(d *Door, r *request) {
 		return
 	}
 	s.Namespace = d.namespace
+	s.Leads = s.Name != "" && d.view().ActiveSchema() >= catalog.FollowSchema && r.may(auth.NodeWrite, s.Node)
 	c := catalog.Command{Verb: catalog.OpenSession, Target: catalog.Target{Namespace: d.namespace, Node: s.Node}, Session: s}
 	if err := c.Validate(); err != nil {
 		r.failFor(err)

@@ -331,6 +331,37 @@ func TestASessionEndsWithItsChecks(t *testing.T) {
 	})
 }
 
+// A check of type session shows whether a session of a name is open on its node, as
+// consul-esm has it without an agent.
+func TestAChecksSessionIsItsHealth(t *testing.T) {
+	m := startMember(t, nil)
+	const check = `"CheckID":"alive","Name":"alive","Type":"session","Definition":{"SessionName":"esm","DeregisterCriticalServiceAfter":"10m"}`
+	m.send("/v1/catalog/register", `{"Node":"n","Address":"a","Service":{"Service":"consul-esm"},"Checks":[{"Node":"n","Status":"critical",`+check+`}]}`)
+	shows := func(want string) {
+		t.Helper()
+		if body := m.get("/v1/health/node/n").body; !strings.Contains(body, want) || !strings.Contains(body, `"SessionName":"esm"`) {
+			t.Errorf("%s, want %s", body, want)
+		}
+	}
+	m.does("PUT", "/v1/session/create", `{"Node":"n","Name":"other","NodeChecks":["alive"]}`, "500 apply failed: Check 'alive' is in critical state")
+	id := m.create(`{"Node":"n","Name":"esm","TTL":"10s","NodeChecks":["alive"]}`)
+	shows(`"Status":"passing","Notes":"","Output":"Session '` + id + `' in force"`)
+	leader := m.create(`{"Node":"n","Name":"other","NodeChecks":["alive"]}`)
+	index := m.get("/v1/health/service/consul-esm?passing").index()
+	c := m.dial()
+	c.get("/v1/health/service/consul-esm?passing&index=" + index)
+	m.blocked(1)
+	m.send("/v1/session/destroy/"+id, "")
+	if a := c.read("GET"); a.body != "[]" {
+		t.Errorf("who waits is told %s", a.body)
+	}
+	shows(`"Status":"critical","Notes":"","Output":"Session '` + id + `' is invalid"`)
+	if left := m.sessions("/v1/session/info/" + leader); len(left) != 0 {
+		t.Errorf("%v depends on a check that is critical", left)
+	}
+	m.does("PUT", "/v1/catalog/register", `{"Node":"n","Address":"a","Check":{"ServiceID":"consul-esm",`+check+`}}`, "500 a check that follows a session cannot be of a service")
+}
+
 // Whoever waits for a list of sessions is told of one that comes and one that goes, and
 // who waits for one session of no other.
 func TestSessionsAreWaitedFor(t *testing.T) {
