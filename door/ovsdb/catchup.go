@@ -150,9 +150,6 @@ func (f *feed) compare() {
 	}
 	f.catching = nil
 	f.rejudge() // as in pull
-	if f.shape != nil {
-		f.shape.schema = c.to.db.Schema // of a snapshot it is a copy
-	}
 	if rows := f.told.until(c.to.db, c.differ); len(rows) > 0 {
 		f.changed(c.to.at, &change{txn: c.to.db.LastTxn(), rows: rows})
 	}

@@ -1,11 +1,13 @@
 package ovsdb
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/watch"
 )
@@ -165,4 +167,54 @@ func TestLostChangesOfAnotherSchemaEndMonitors(t *testing.T) {
 	m.dial().call("transact", `["T",{"op":"insert","table":"Q","row":{"n":1}}]`)
 	goOn()
 	c.ended()
+}
+
+// Monitors go on when the member installs a snapshot, in which everything is a copy, and who
+// begins behind it takes nothing away from them: whether or not it has something new.
+func TestMonitorsOutliveASnapshot(t *testing.T) {
+	const what = `["T","m",{"Q":{"columns":["n"],"where":[["n",">",1]]}}]`
+	for _, more := range []bool{true, false} {
+		m := startWithSchema(t)
+		w, c := m.dial(), m.dial()
+		insert := func(n int) { w.call("transact", fmt.Sprintf(`["T",{"op":"insert","table":"Q","row":{"n":%d}}]`, n)) }
+		insert(1)
+		insert(2)
+		c.call("monitor_cond", what)
+		goOn := func() {}
+		if more {
+			_, goOn = m.stall()
+		}
+		install := func() {
+			if !more {
+				await(t, "all is handed on", func() bool { return m.reached() == m.door.view().Index() })
+			}
+			var snapshot bytes.Buffer
+			if err := m.door.view().WriteSnapshot(&snapshot); err != nil {
+				t.Error(err)
+			} else if err := m.group.Restore(&snapshot); err != nil {
+				t.Error(err)
+			}
+		}
+		m.next.Store(&install)
+		insert(3)
+		goOn()
+		wantIDs(t, "what was lost", c.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"n":3}}}}]}`)
+		later := m.dial()
+		if got := later.call("monitor_cond", what); strings.Count(got, "initial") != 2 {
+			t.Fatalf("who begins behind it: %s", got)
+		}
+		w.call("transact", `["T",{"op":"update","table":"Q","where":[["n","==",3]],"row":{"n":4}},{"op":"delete","table":"Q","where":[["n","==",1]]}]`)
+		for who, of := range map[string]*client{"who was there": c, "who came later": later} {
+			wantIDs(t, who, of.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"modify":{"n":4}}}}]}`)
+			want(t, who+", nothing else", of.call("echo", `[]`), `[]`)
+		}
+	}
+}
+
+// reached is the index up to which the feed has handed all on.
+func (m *member) reached() incumbent.Index {
+	n := make(chan incumbent.Index)
+	f := m.door.feeds.of("T")
+	f.do(func() { n <- f.reached })
+	return <-n
 }

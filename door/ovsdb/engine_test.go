@@ -27,7 +27,8 @@ type member struct {
 	addr  string
 	path  string // of a socket
 	ticks chan time.Time
-	cut   atomic.Bool // it is in touch with no leader
+	cut   atomic.Bool            // it is in touch with no leader
+	next  atomic.Pointer[func()] // done once behind the next batch that is applied, where that was
 }
 
 // startMember returns a door that trusts whoever connects; change may change how it is
@@ -35,7 +36,11 @@ type member struct {
 func startMember(tb testing.TB, change func(*Config)) *member {
 	tb.Helper()
 	m := &member{tb: tb, ticks: make(chan time.Time)}
-	m.group = enginetest.Start(tb, engine.Config{})
+	m.group = enginetest.Start(tb, engine.Config{Applied: func(*engine.Applied) {
+		if next := m.next.Swap(nil); next != nil {
+			(*next)()
+		}
+	}})
 	var err error
 	if m.park, err = park.New(park.Config{Workers: 2}); err != nil {
 		tb.Fatal(err)

@@ -296,10 +296,12 @@ func (f *feed) cancel(tell func(*monitor)) {
 
 // shapeOf is that of the database's schema in a state.
 func (f *feed) shapeOf(state contents) *shape {
-	if s := state.Schema(); f.shape == nil || f.shape.schema != s {
+	s := state.Schema()
+	if f.shape == nil || string(f.shape.schema.JSON) != string(s.JSON) {
 		f.shape = newShape(s)
 		f.matcher.init(f.shape)
 	}
+	f.shape.schema = s // of a snapshot it is a copy
 	return f.shape
 }
 
