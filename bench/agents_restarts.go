@@ -56,16 +56,25 @@ func (f *agentFleet) restarts(ctx context.Context) error {
 
 // restartOne restarts a member. Who was there is at another before it has ended, so who has
 // begun is counted from before; and the time until the last has, from when the member was told
-// to end. Who never begins again is seen by what all are told then.
+// to end.
 func (f *agentFleet) restartOne(ctx context.Context, members Members, i int) error {
 	f.setPhase("restart of member %d", i+1)
 	name, began := fmt.Sprintf("restart_%d", i+1), f.now()
+	there := f.streamsAt(ctx, i)
 	before, attaches := f.startRequests(ctx), f.allAway()
 	if err := f.restartMember(ctx, members, i); err != nil {
 		return err
 	}
+	for f.back() < there && f.now()-began < agentPatience {
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
 	if err := sleep(ctx, agentLull); err != nil {
 		return err
+	}
+	if away := there - f.back(); away > 0 {
+		f.check.Violate("%d of %d agents of member %d were not back in time", away, there, i+1)
 	}
 	if before != nil {
 		before[i] = 0 // it counts anew
@@ -79,6 +88,21 @@ func (f *agentFleet) restartOne(ctx context.Context, members Members, i int) err
 	}
 	f.fact(name+"_seconds", (f.now() - began).Seconds())
 	return nil
+}
+
+// streamsAt is how many streams a member has, which is one for each of its agents; 0 where it
+// does not say.
+func (f *agentFleet) streamsAt(ctx context.Context, i int) int {
+	res, err := f.clients[i].Cluster().Status(ctx, connect.NewRequest(&apiv1.StatusRequest{}))
+	if err != nil {
+		return 0
+	}
+	for _, l := range res.Msg.Limits {
+		if l.Name == "streams" {
+			return int(l.Used)
+		}
+	}
+	return 0
 }
 
 // restartAll restarts all members at once. Who begins before the last of them has ended has

@@ -9,8 +9,12 @@ import (
 	"github.com/incumbent-dev/incumbent/node"
 )
 
-// stuckAfter is how long a member that is behind may take nothing before an operator is told.
-const stuckAfter = 10 * time.Second
+// How long a connected member that is behind may take nothing before an operator is told; and
+// one that is to be sent a snapshot, which it takes as a whole.
+const (
+	stuckAfter     = 10 * time.Second
+	snapshotsAfter = 2 * time.Minute
+)
 
 // progress is what the leader has seen of how the others take the log.
 type progress struct {
@@ -18,10 +22,12 @@ type progress struct {
 	seen map[uint64]taken
 }
 
-// taken is how far a member was, and since when it has been no further while it was behind.
+// taken is how far a member was, and since when it has been no further while it was connected
+// and behind.
 type taken struct {
-	match uint64
-	since time.Duration // of this member's run
+	match    uint64
+	since    time.Duration // of this member's run
+	snapshot bool          // it needs one
 }
 
 // look takes what the node knows. Nothing is known on a member that does not lead.
@@ -35,11 +41,11 @@ func (p *progress) look(st node.Status, now time.Duration) {
 	next := make(map[uint64]taken, len(st.Peers))
 	for _, one := range st.Peers {
 		was, known := p.seen[one.ID]
-		if known && one.Match == was.match && one.Match+caughtUpWithin < st.Commit {
-			next[one.ID] = was
-		} else {
-			next[one.ID] = taken{one.Match, now}
+		is := taken{one.Match, now, one.Snapshot}
+		if known && one.Active && one.Match == was.match && one.Match+caughtUpWithin < st.Commit {
+			is.since = was.since
 		}
+		next[one.ID] = is
 	}
 	p.seen = next
 }
@@ -51,7 +57,11 @@ func (p *progress) stuck(now time.Duration) map[uint64]time.Duration {
 	defer p.mu.Unlock()
 	out := map[uint64]time.Duration{}
 	for id, one := range p.seen {
-		if now-one.since >= stuckAfter {
+		bound := stuckAfter
+		if one.snapshot {
+			bound = snapshotsAfter
+		}
+		if now-one.since >= bound {
 			out[id] = now - one.since
 		}
 	}

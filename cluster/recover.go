@@ -98,7 +98,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	if cfg.DryRun {
 		return out, nil
 	}
-	r.Members = nil
+	r.Members, r.Differs = nil, "" // whoever recovers it has decided for its state
 	if len(secret) > 0 {
 		r.Secret, r.Token = secret, ""
 	}

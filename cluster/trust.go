@@ -148,7 +148,7 @@ func (c *Cluster) trustStep(ctx context.Context) error {
 	defer cancel()
 	view := c.engine.View()
 	t := trust.Of(view)
-	if c.unfounded(t, st.Cluster) {
+	if t.Cluster != st.Cluster {
 		if st.State != node.Leader {
 			return nil
 		}
@@ -159,21 +159,22 @@ func (c *Cluster) trustStep(ctx context.Context) error {
 	c.trust.rotating.Unlock()
 	err = errors.Join(err, c.report(ctx, t))
 	if st.State == node.Leader {
-		err = errors.Join(err, c.forgetGone(ctx, view, t), c.finishSecret(ctx, view, t))
+		err = errors.Join(err, c.founded(ctx), c.forgetGone(ctx, view, t), c.finishSecret(ctx, view, t))
 	}
 	return err
 }
 
 // unfounded reports whether the cluster's trust is not recorded, or was before it had an
 // authority: of a member that was alone, and was prepared as the first of several then.
-func (c *Cluster) unfounded(t *trust.View, cluster [16]byte) bool {
-	return t.Cluster != cluster || c.cfg.TLS != nil && len(t.Authority.Current) == 0
+func (c *Cluster) unfounded(v *core.View, cluster [16]byte) bool {
+	t := trust.Of(v)
+	return t.Cluster != cluster || c.cfg.TLS != nil && len(t.Authority.Current) == 0 && v.ActiveSchema() >= trust.AuthoritySchema
 }
 
 // founded has the cluster's trust recorded, if it is not.
 func (c *Cluster) founded(ctx context.Context) error {
 	cluster := c.node.Status().Cluster
-	if !c.unfounded(trust.Of(c.engine.View()), cluster) {
+	if !c.unfounded(c.engine.View(), cluster) {
 		return nil
 	}
 	secret := c.kept().Secret

@@ -339,11 +339,13 @@ func (e *Engine) resend(f *flight) {
 		c.flights = remove(c.flights, f)
 		return
 	}
-	if f.left != places {
+	switch {
+	case f.left != places: // an answer to what was sent would be taken for one to something else
 		f.earlier = nil
-	}
-	if f.earlier = append(f.earlier, f.seq); len(f.earlier) > maxEarlier {
-		f.earlier = slices.Delete(f.earlier, 0, 1)
+	case len(f.earlier) == maxEarlier:
+		f.earlier = append(slices.Delete(f.earlier, 0, 1), f.seq)
+	default:
+		f.earlier = append(f.earlier, f.seq)
 	}
 	old := f.seq
 	c.w.start(e.header(askFrame, old))

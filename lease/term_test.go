@@ -206,6 +206,37 @@ func TestAnswersToEarlierAttemptsCount(t *testing.T) {
 	}
 }
 
+// Once what is asked for stands in other places, answers to earlier attempts are answers to
+// something else.
+func TestAnswersForOtherPlacesDoNotCount(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	tokens := []incumbent.Token{c.at(2).claim("a", "h", ttl), c.at(2).claim("b", "h", ttl), c.at(2).claim("c", "h", ttl)}
+	c.auto = false
+	b, done := c.at(2).extend(Extension{Token: tokens[0]}, Extension{Token: tokens[1]}, Extension{Token: tokens[2]})
+	sent := c.packets[0]
+	var asked frame
+	if !asked.decode(sent.data) {
+		t.Fatal("no frame")
+	}
+	answer := func(item int32, kind incumbent.Kind) {
+		f := frame{header: asked.header, answers: []answered{{item: item, kind: kind, held: ttl}}}
+		f.kind = answerFrame
+		c.at(2).step(func() { c.at(2).receive(1, &f) })
+	}
+	answer(0, incumbent.OK)
+	c.packets = nil
+	c.now += int64(resendRestAfter)
+	c.at(2).turn(nil)
+	if len(c.packets) != 1 {
+		t.Fatalf("%d frames are sent again", len(c.packets))
+	}
+	answer(1, incumbent.NotHolder) // of the second, which is the first of what is left
+	if *done || b.Items[2].Kind != incumbent.OK || len(c.at(2).e.courier.flights) != 1 || c.at(2).e.courier.flights[0].left != 2 {
+		t.Errorf("answered %v: %+v", *done, b.Items)
+	}
+}
+
 // A frame that was full is no longer than one may be when it is sent again, however large its
 // number is by then.
 func TestAFullFrameCanBeSentAgain(t *testing.T) {

@@ -93,7 +93,7 @@ func (s *Server) registerPeerMetrics(gauge func(name, help string, read func() f
 		return 0
 	})
 	gauge("members_short_of_disk", "Other members whose disk is below its reserve.", func() float64 { return float64(s.cluster.ShortOfDisk()) })
-	gauge("members_stuck", "Connected members that are behind and have taken nothing for ten seconds, as the leader knows; others say 0.", func() float64 { return float64(s.cluster.Stuck()) })
+	gauge("members_stuck", "Connected members that are behind and have taken nothing for ten seconds, or two minutes if they need a snapshot, as the leader knows; others say 0.", func() float64 { return float64(s.cluster.Stuck()) })
 	gauge("peers_connected", "Other members that are connected with this one.", links(func(sum *float64, l *peers.Link) {
 		if l.Connected {
 			*sum++

@@ -19,8 +19,10 @@ func (t *tables) Apply(x *core.Exec, b []byte) core.Result {
 		return core.Result{Err: err}
 	}
 	if c.Verb == Found {
-		t.found(x, &c)
-		return t.told(x, core.Result{})
+		if t.found(x, &c) {
+			return t.told(x, core.Result{})
+		}
+		return core.Result{}
 	}
 	if t.Cluster == ([16]byte{}) {
 		return refused(incumbent.Unavailable, "the cluster's trust has not been founded")
@@ -61,25 +63,28 @@ func (t *tables) told(x *core.Exec, r core.Result) core.Result {
 	return r
 }
 
-// found makes the cluster's trust. A cluster without an authority, whose first member was alone
-// until now, is given the one that it was prepared with.
-func (t *tables) found(x *core.Exec, c *Command) {
+// found makes the cluster's trust, and reports whether that changed anything. A cluster without
+// an authority, whose first member was alone until now, is given the one that it was prepared
+// with.
+func (t *tables) found(x *core.Exec, c *Command) bool {
 	if t.Cluster == c.Cluster {
-		if len(t.Authority.Current) == 0 && len(c.Authority) > 0 && x.ActiveSchema() >= authoritySchema {
-			t.Authority = Turn{Current: c.Authority}
-			signer := Member{ID: c.Member}
-			if m := t.member(c.Member); m != nil {
-				signer = *m
-			}
-			signer.Signer = true
-			t.putMember(&signer)
+		if len(t.Authority.Current) > 0 || len(c.Authority) == 0 || x.ActiveSchema() < AuthoritySchema {
+			return false
 		}
-		return
+		t.Authority = Turn{Current: c.Authority}
+		signer := Member{ID: c.Member}
+		if m := t.member(c.Member); m != nil {
+			signer = *m
+		}
+		signer.Signer = true
+		t.putMember(&signer)
+		return true
 	}
 	*t = tables{shared{Root: Root{
 		Cluster: c.Cluster, Secret: Turn{Current: bytes.Clone(c.Secret[:])}, Authority: Turn{Current: c.Authority},
 	}}}
 	t.putMember(&Member{ID: c.Member, Signer: true})
+	return true
 }
 
 // ended lets go of tokens that are over.

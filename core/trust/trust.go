@@ -43,8 +43,8 @@ const (
 	Number wire.Number = 52
 	schema uint32      = 5
 
-	// authoritySchema brought that a cluster which was founded without an authority is given one.
-	authoritySchema uint32 = 11
+	// AuthoritySchema brought that a cluster which was founded without an authority is given one.
+	AuthoritySchema uint32 = 11
 )
 
 // Limits of the family. They decide what a command does: changing one is a new

@@ -43,6 +43,11 @@ const (
 	bookHeadBytes = 8 + 16 + 8 + 4
 	bookRowBytes  = 4*8 + 16
 	bookPlace     = 64 << 10 // bytes that each file has on the disk: of more members than a cluster has
+
+	// Before there were two, one file was replaced each time. It had no version.
+	oldName      = "seen"
+	oldMagic     = "INCSEEN1"
+	oldHeadBytes = 8 + 16 + 4
 )
 
 var bookNames = [2]string{"seen-0", "seen-1"}
@@ -127,7 +132,25 @@ func openBook(fsys vfs.FS, dir string, cluster [16]byte) (*book, error) {
 		return nil, b.corrupt(bookNames[0], "not a book of members, nor is the other file")
 	}
 	b.written = b.version
-	return b, nil
+	return b, b.takeOld()
+}
+
+// takeOld takes over what an earlier version has left, to be written with what comes next, and
+// removes it once something newer is there.
+func (b *book) takeOld() error {
+	content, err := b.read(oldName)
+	if err != nil || content == nil {
+		return err
+	}
+	if b.version > 0 {
+		return b.fsys.Remove(b.path(oldName))
+	}
+	rows, whole := decodeRows(content, oldMagic, oldHeadBytes)
+	if !whole || [16]byte(content[8:]) != b.cluster {
+		return b.corrupt(oldName, "not a book of this cluster's members")
+	}
+	b.rows, b.version = rows, 1
+	return nil
 }
 
 func (b *book) path(name string) string { return filepath.Join(b.dir, name) }
@@ -171,25 +194,33 @@ func (b *book) corrupt(name, what string) error {
 
 // decodeBook reads a book, whosever it is. One that is not whole has nothing.
 func decodeBook(p []byte) (version uint64, rows map[uint64]seen, whole bool) {
-	if len(p) < bookHeadBytes+4 || string(p[:8]) != bookMagic {
-		return 0, nil, false
+	if rows, whole = decodeRows(p, bookMagic, bookHeadBytes); whole {
+		version = binary.LittleEndian.Uint64(p[24:])
 	}
-	n := int(binary.LittleEndian.Uint32(p[32:]))
-	if n > maxAccused || len(p) < bookHeadBytes+n*bookRowBytes+4 {
-		return 0, nil, false
+	return version, rows, whole
+}
+
+// decodeRows reads the rows behind a head, which ends with their count.
+func decodeRows(p []byte, magic string, head int) (rows map[uint64]seen, whole bool) {
+	if len(p) < head+4 || string(p[:8]) != magic {
+		return nil, false
 	}
-	end := bookHeadBytes + n*bookRowBytes
+	n := int(binary.LittleEndian.Uint32(p[head-4:]))
+	if n > maxAccused || len(p) < head+n*bookRowBytes+4 {
+		return nil, false
+	}
+	end := head + n*bookRowBytes
 	if crc32.Checksum(p[:end], castagnoli) != binary.LittleEndian.Uint32(p[end:]) {
-		return 0, nil, false
+		return nil, false
 	}
 	rows = make(map[uint64]seen, n)
-	for r := p[bookHeadBytes:end]; len(r) > 0; r = r[bookRowBytes:] {
+	for r := p[head:end]; len(r) > 0; r = r[bookRowBytes:] {
 		rows[binary.LittleEndian.Uint64(r)] = seen{
 			incarnation: binary.LittleEndian.Uint64(r[8:]), term: binary.LittleEndian.Uint64(r[16:]),
 			index: binary.LittleEndian.Uint64(r[24:]), boot: bootNonce(r[32:48]),
 		}
 	}
-	return binary.LittleEndian.Uint64(p[24:]), rows, true
+	return rows, true
 }
 
 // encode is called with mu held.

@@ -1,7 +1,10 @@
 package peers
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -204,6 +207,44 @@ func TestBookOnAFullDisk(t *testing.T) {
 		if got := len(mustOpen(t, full).rows); got != int(i) {
 			t.Errorf("%d members shown, %d in the book", i, got)
 		}
+	}
+}
+
+// What a member of an earlier version has written down is known, and goes once there is
+// something newer.
+func TestABookOfAnEarlierVersion(t *testing.T) {
+	mem := vfs.NewMem()
+	mustOpen(t, mem)
+	row := seen{incarnation: 3, term: 5, index: 90, boot: bootNonce{1}}
+	content := (&book{rows: map[uint64]seen{1: row}, cluster: testCluster}).encode()
+	old := slices.Concat([]byte(oldMagic), testCluster[:], content[bookHeadBytes-4:len(content)-4])
+	old = binary.LittleEndian.AppendUint32(old, crc32.Checksum(old, castagnoli))
+	if err := vfs.WriteFile(mem, "/peers/"+oldName, old); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // until something is written
+		if got := mustOpen(t, mem).rows[1]; got != row {
+			t.Fatalf("it says %+v", got)
+		}
+	}
+	b := mustOpen(t, mem)
+	if lower, err := b.admit(1, Standing{4, 5, 89, 89}, bootNonce{2}, 0); lower == "" || err != nil {
+		t.Errorf("who has less than that is let in: %v", err)
+	}
+	if _, err := b.admit(2, Standing{1, 1, 1, 1}, bootNonce{3}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustOpen(t, mem).rows; len(got) != 2 || got[1] != row {
+		t.Errorf("behind it there is %+v", got)
+	}
+	if _, err := mem.Size("/peers/" + oldName); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old file is there: %v", err)
+	}
+	if err := errors.Join(vfs.MkdirAll(mem, "/other"), vfs.WriteFile(mem, "/other/"+oldName, old[:len(old)-1])); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openBook(mem, "/other", testCluster); incumbent.KindOf(err) != incumbent.Corrupt {
+		t.Errorf("one that is not whole: %v", err)
 	}
 }
 

@@ -63,6 +63,12 @@ var ofLeases = []mutant{
 		replace: "\tcase int64(it.TTL) > nanos(l.ttl):\n\t\te.answer(b, i, incumbent.OK, it.TTL)\n\tdefault:",
 	},
 	{
+		name: "answers to an earlier attempt count for what stands in its places now", guarantee: "G04",
+		file: "lease/forward.go", pkg: "./lease", test: "^TestAnswersForOtherPlacesDoNotCount$",
+		search:  "\tcase f.left != places:",
+		replace: "\tcase false:",
+	},
+	{
 		name: "an extension overtakes a release by way of its member", guarantee: "G09",
 		file: "lease/forward.go", pkg: "./lease", test: "^TestClusterTranscripts$/^forward$",
 		search:  "\tif e.marks[k] == 0 {\n\t\treturn false\n\t}\n\te.hold(k, w)\n",
