@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -461,11 +462,20 @@ func TestChecksFollowSessions(t *testing.T) {
 	must(t, s, opens(1, "esm"), opens(2, "leader"))
 	is(Passing, "Session '"+sessionID(1).String()+"' in force", 1, 2)
 	must(t, s, opens(3, "esm"))
-	is(Passing, "Session '"+sessionID(3).String()+"' in force", 1, 2, 3)
+	is(Passing, "Session '"+sessionID(1).String()+"' in force", 1, 2, 3)
 	must(t, s, core.CloseSessionCommand{ID: sessionID(2)})
-	is(Passing, "Session '"+sessionID(3).String()+"' in force", 1, 3)
+	is(Passing, "Session '"+sessionID(1).String()+"' in force", 1, 3)
 	must(t, s, core.CloseSessionCommand{ID: sessionID(3)})
-	is(Critical, "Session '"+sessionID(1).String()+"' is invalid")
+	is(Critical, "Session '"+sessionID(3).String()+"' is invalid")
+
+	var many []*Check
+	for i := range MaxFollowing {
+		many = append(many, &Check{ID: fmt.Sprint("f", i), SessionName: "x"})
+	}
+	more := Command{Verb: Register, Target: on("n"), Checks: many}
+	refused("more than may follow", incumbent.TooLarge, more)
+	more.Checks = many[1:]
+	must(t, s, more, more)
 }
 
 // A member that counts each record as one would execute what is refused for a large one:

@@ -373,7 +373,7 @@ func compareKeys(a, b [2]string) int {
 // lead has what follows a session become what that makes it.
 func (n *naive) lead(s Session, status Status, output string) {
 	for _, c := range n.sortedChecks() {
-		if c.Node == s.Node && s.Leads && c.SessionName != "" && c.SessionName == s.Name {
+		if c.Node == s.Node && s.Leads && c.SessionName != "" && c.SessionName == s.Name && c.Status != status {
 			c.Status, c.Output = status, output
 			n.putCheck(c)
 		}

@@ -217,6 +217,9 @@ func (t *shared) crowded(p *plan) core.Result {
 		more++
 		services++
 	}
+	if following(p) > MaxFollowing {
+		return crowd("checks of the node that follow sessions", "MaxFollowing", MaxFollowing)
+	}
 	for i, n := range p.newOnes {
 		o := p.checks[i]
 		if o != nil && incumbent.Alike(o.ServiceID, n.ServiceID) {
@@ -247,6 +250,30 @@ func (t *shared) crowded(p *plan) core.Result {
 		return crowd("checks of the node itself", "MaxChecksOfOne", t.limits.checks)
 	}
 	return core.Result{}
+}
+
+// following is how many checks of the node will follow sessions, if any that is registered does.
+func following(p *plan) (n int) {
+	follows := func(c *Check) bool { return c != nil && c.SessionName != "" }
+	if !slices.ContainsFunc(p.newOnes, follows) {
+		return 0
+	}
+	if p.node != nil {
+		for _, c := range p.node.checks {
+			if follows(c) {
+				n++
+			}
+		}
+	}
+	for i, c := range p.newOnes {
+		switch {
+		case follows(c) && !follows(p.checks[i]):
+			n++
+		case !follows(c) && follows(p.checks[i]):
+			n--
+		}
+	}
+	return n
 }
 
 // checksOf is how many checks the service of a check has.

@@ -59,14 +59,15 @@ func (*tables) life(x *core.Exec, s *Session) time.Duration {
 }
 
 // lead has the checks that follow a session become what its beginning or its end makes
-// them. They are its node's own, and so few.
+// them. They are its node's own, of which few do; and one that is so already stays, for
+// one command may end very many sessions.
 func (t *tables) lead(x *core.Exec, s *Session, status Status, output string) {
 	h := t.host(s.Namespace, s.Node)
 	if h == nil {
 		return
 	}
 	for _, c := range h.checks {
-		if !c.follows(s) || c.Status == status && c.Output == output {
+		if !c.follows(s) || c.Status == status {
 			continue
 		}
 		n := *c

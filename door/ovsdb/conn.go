@@ -141,11 +141,13 @@ func (c *conn) full() bool {
 	return c.held
 }
 
-// heldUp reports whether nothing is read until some of what was asked for is answered.
+// heldUp reports whether nothing is read until some of what was asked for is answered, and not
+// for answers that its client does not read.
 func (c *conn) heldUp() bool {
+	most := int64(c.door.limitsNow().MaxBacklogBytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.held && c.busy > 0
+	return c.held && c.busy > 0 && c.out.unread.Load() <= most/2
 }
 
 // comes takes the room that further bytes of the next message need; one that is not small counts as

@@ -105,6 +105,12 @@ func TestWhoIsHeldUpIsNotSilent(t *testing.T) {
 	m.group.Hold()
 	c.write(ask("1", "transact", insertA) + ask("2", "echo", `[]`))
 	await(t, "what is behind it is not read", conn.heldUp)
+	const unread = 1 << 30
+	conn.out.unread.Add(unread)
+	if conn.heldUp() {
+		t.Error("who does not read its answers counts as held up")
+	}
+	conn.out.unread.Add(-unread)
 	m.tick(10)
 	m.group.Release()
 	wantIDs(t, "the answer", c.read(), `{"error":null,"id":1,"result":[{"uuid":["uuid","ID"]}]}`)

@@ -170,9 +170,9 @@ func (f *feed) pull() {
 	switch {
 	case batch.More:
 		f.do(f.pull)
-	case len(f.jobs) > 0 && !f.looking:
+	case (len(f.jobs) > 0 || f.told.next != nil) && !f.looking:
 		// A view is shown a moment before it is published, and nobody is woken for an index
-		// that changed nothing here.
+		// that changed nothing here. Until then an older state is kept.
 		f.looking = true
 		time.AfterFunc(pullAgain, func() {
 			f.do(func() {

@@ -301,7 +301,7 @@ func (l *lock) got(token incumbent.Token) {
 		return // it was told already, by a claim and by a look
 	}
 	l.token, l.queued, l.stealer = token, false, false
-	l.say(func() {
+	l.say(false, func() {
 		if !l.answer(true) {
 			l.conn.notify("locked", l.name)
 		}
@@ -311,12 +311,13 @@ func (l *lock) got(token incumbent.Token) {
 // lost takes note that the lease is another's, or nobody's.
 func (l *lock) lost() {
 	l.token = 0
-	l.say(func() { l.conn.notify("stolen", l.name) })
+	l.say(true, func() { l.conn.notify("stolen", l.name) })
 }
 
 // say tells something of the lock, unless it is given up meanwhile, behind what the client
-// monitors of all that has been changed by now: who gets a lock acts on what it knows.
-func (l *lock) say(what func()) {
+// monitors of all that has been changed by now: who gets a lock acts on what it knows. Who has
+// lost one is told at once, behind what was said of locks before.
+func (l *lock) say(atOnce bool, what func()) {
 	c, at := l.conn, l.conn.door.view().Index()
 	s := &saying{say: func() {
 		if !l.over {
@@ -325,7 +326,7 @@ func (l *lock) say(what func()) {
 	}}
 	c.session.locks.says = append(c.session.locks.says, s)
 	feeds := c.session.monitors.feeds()
-	if len(feeds) == 0 {
+	if atOnce || len(feeds) == 0 {
 		s.ready = true
 		c.said()
 		return

@@ -41,8 +41,8 @@ func TestLocks(t *testing.T) {
 	want(t, "no name", c.call("lock", `["1x"]`), `error {"details":"the name of a lock is to be an \u003cid\u003e","error":"syntax error"}`)
 }
 
-// Who gets a lock has been told before of what the one wrote that had it, and who loses it of
-// what was written until then.
+// Who gets a lock has been told before of what the one wrote that had it; who loses it is told
+// at once.
 func TestALockComesBehindWhatItsHolderWrote(t *testing.T) {
 	const row = `["T",{"op":"insert","table":"Q","row":{"n":1}}]`
 	m := startWithSchema(t)
@@ -79,9 +79,9 @@ func TestALockComesBehindWhatItsHolderWrote(t *testing.T) {
 	was.call("transact", row)
 	want(t, "a thief", thief.call("steal", `["l"]`), `{"locked":true}`)
 	await(t, "the next has lost it", has(false))
+	want(t, "its end", is.read(), `{"id":null,"method":"stolen","params":["l"]}`)
 	goOn()
 	wantIDs(t, "what was written then", is.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"n":1}}}}]}`)
-	want(t, "its end", is.read(), `{"id":null,"method":"stolen","params":["l"]}`)
 }
 
 // Whose connection ends leaves the queues, too, and no session stays behind.

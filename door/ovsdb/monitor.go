@@ -326,7 +326,7 @@ func (m *monitor) move(wishes []wish, state contents) {
 		return
 	}
 	if body := f.transition(was, is, state); body != nil {
-		m.conn.tell(m.head, body)
+		m.conn.tellAlone(m.head, body)
 	}
 	was.drop(m) // forgets what only that had
 }

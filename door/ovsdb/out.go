@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -44,14 +45,17 @@ func (c *conn) forget() {
 }
 
 // answer sends what the client has asked for, however much that is: see keep.
-func (c *conn) answer(bufs ...[]byte) { c.send(true, bufs) }
+func (c *conn) answer(bufs ...[]byte) { c.send(true, false, bufs) }
 
 // tell sends what the client has not asked for. If too much of that waits, it is cut
 // off: it can resume. What is too much by itself goes as an answer does if nothing else
 // waits: else who reads as fast as can be would be cut off, and ask for all there is.
-func (c *conn) tell(bufs ...[]byte) { c.send(false, bufs) }
+func (c *conn) tell(bufs ...[]byte) { c.send(false, false, bufs) }
 
-func (c *conn) send(asked bool, bufs [][]byte) {
+// tellAlone is tell of what was made for this client and nobody else: all of it counts.
+func (c *conn) tellAlone(bufs ...[]byte) { c.send(false, true, bufs) }
+
+func (c *conn) send(asked, alone bool, bufs [][]byte) {
 	o := &c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,6 +63,9 @@ func (c *conn) send(asked bool, bufs [][]byte) {
 		return
 	}
 	limits := c.door.limitsNow()
+	if alone {
+		limits.largest = math.MaxInt64
+	}
 	asked = asked || len(o.queue) == 0 && sizeOf(bufs) > limits.MaxBacklogBytes
 	pieces := 0
 	for _, b := range bufs {

@@ -201,7 +201,7 @@ func (r *request) send(bufs [][]byte) {
 	}
 	r.done = true
 	r.place.Leave()
-	r.conn.send(true, bufs)
+	r.conn.send(true, false, bufs)
 	r.conn.finished(r.size, r.idle)
 }
 

@@ -188,6 +188,9 @@ func TestAnUpdateMayBeLargerThanTheBacklog(t *testing.T) {
 	}
 	r.reads(large + most)
 	await(t, "nothing counts", func() bool { return g.door.UnsentBytes() == 0 })
+	alone := g.unread(agentOf("c"))
+	alone.conn.tellAlone(make([]byte, large)) // of which there is one for each client
+	alone.ended()
 	slow := g.unread(agentOf("b"))
 	slow.conn.tell(make([]byte, 1))
 	slow.conn.tell(make([]byte, large))
