@@ -16,8 +16,11 @@ func TestWhoTakesNothingIsStuck(t *testing.T) {
 		st := node.Status{}
 		st.State, st.Commit = state, commit
 		st.Peers = []node.PeerStatus{
-			{ID: 2, Match: slow, Active: true}, {ID: 3, Match: 10, Active: true}, {ID: 4, Match: idle, Active: true},
-			{ID: 5, Match: 10}, {ID: 6, Match: 10, Active: true, Snapshot: true},
+			{ID: 2, Match: slow, Active: true},
+			{ID: 3, Match: 10, Active: true},
+			{ID: 4, Match: idle, Active: true},
+			{ID: 5, Match: 10},
+			{ID: 6, Match: 10, Active: true, Snapshot: true},
 		}
 		return st
 	}
