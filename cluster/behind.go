@@ -80,7 +80,7 @@ func (c *Cluster) Stuck() (n int) {
 	return n
 }
 
-// stuckWarning says that a member takes nothing; "" if it does.
+// stuckWarning says since when a member that is behind has taken nothing.
 func stuckWarning(m *apiv1.Member, since time.Duration) string {
 	return fmt.Sprintf("member %s is %d entries behind and has taken none for %v: 'incumbent events --all-members' says whether a snapshot is on its way to it, or why not; look at its disk",
 		m.Name, m.Lag, since.Round(time.Second))
