@@ -180,6 +180,9 @@ func (a *attaching) reply() {
 		HeldMs: ms(found.TTL), Session: f.counted(found, o.held), Index: uint64(f.view.Index()),
 		Leases: o.leases, Waits: o.waits, Next: o.next,
 	}
+	if len(o.waits) == 0 && o.next == nil {
+		s.door.owners.cameWithout(a.what, s)
+	}
 	f.fill(func(error) {
 		a.answered()
 		if a.start != nil {

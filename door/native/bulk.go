@@ -149,7 +149,7 @@ func (b *bulk) start(i int, s *step) {
 		call := b.d.callOf(b.ctx, b.who, s.op)
 		call.Sequence = b.order
 		place := placeOf(b.ctx).keep()
-		b.d.leases.Submit(call, s.op.command, func(r core.Result) {
+		b.d.submit(call, s.op, func(r core.Result) {
 			place.leave()
 			b.got <- func() {
 				b.d.settledOp(b.who, s.op, &r)

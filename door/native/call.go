@@ -56,7 +56,7 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	}
 	call := d.callOf(ctx, who, o)
 	r, err := outcomeOf(ctx, "lease", func(done func(core.Result)) {
-		d.leases.Submit(call, o.command, done)
+		d.submit(call, o, done)
 		Heard(ctx)
 	})
 	if err != nil {
@@ -94,6 +94,14 @@ func (d *Door) callBy(deadline time.Time, who *caller, o *operation) lease.Call 
 	c := lease.Call{Deadline: deadline, Origin: d.origin(who), Judged: o.judged}
 	c.KeyID, c.KeyBase = o.logged(who)
 	return c
+}
+
+// submit hands an operation to the lease service.
+func (d *Door) submit(c lease.Call, o *operation, done func(core.Result)) {
+	if claim, ok := o.command.(leases.ClaimCommand); ok && claim.Wait {
+		d.owners.mayWait(claim.Session)
+	}
+	d.leases.Submit(c, o.command, done)
 }
 
 // logged is the operation's key as the log knows it, with its base.

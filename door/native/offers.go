@@ -78,8 +78,9 @@ func (o *offerReader) retry(err error) bool {
 	}
 }
 
-// subscribe begins at the present, or anew when history was lost: then every
-// attached session is looked at for offers that were missed.
+// subscribe begins at the present, or anew when history was lost, as with a snapshot of the
+// leader's: offers of meanwhile may be over, and places in line with them. So whoever may wait
+// is sent away; what they have and wait for comes with the next stream.
 func (o *offerReader) subscribe() error {
 	from := o.d.hub.Index()
 	r, err := o.d.hub.Subscribe(from, func() {
@@ -92,15 +93,7 @@ func (o *offerReader) subscribe() error {
 		return err
 	}
 	o.reader = r
-	view := o.d.view()
-	o.d.owners.each(func(id incumbent.SessionID, _ *stream) {
-		leases.Of(view).OfSession(id, func(l *leases.Lease) bool {
-			if l.Offered {
-				o.d.offer(l)
-			}
-			return true
-		})
-	})
+	o.d.owners.waiting(func(s *stream) { s.goAway("offers may have been missed") })
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 	}
 	s.settle(w)
 	way := &streamOp{s: s, id: id, op: o, about: o, place: place}
-	s.door.leases.Submit(s.door.callBy(deadline, s.who, o), o.command, way.settled)
+	s.door.submit(s.door.callBy(deadline, s.who, o), o, way.settled)
 	return nil
 }
 

@@ -101,6 +101,7 @@ type owners struct {
 type owner struct {
 	s       *stream
 	counter uint64
+	hopes   uint // claims that may have given it a place in line, and 1 if it may have come with one
 }
 
 // set says that a session is attached to a stream. Of two attachments that end in any order
@@ -108,7 +109,27 @@ type owner struct {
 func (o *owners) set(a attached, s *stream) {
 	o.mu.Lock()
 	if o.byID[a.id].counter <= a.counter {
-		o.byID[a.id] = owner{s, a.counter}
+		o.byID[a.id] = owner{s, a.counter, 1}
+	}
+	o.mu.Unlock()
+}
+
+// mayWait says, before a claim of an attached session is handed on, that it may wait in line.
+func (o *owners) mayWait(id incumbent.SessionID) {
+	o.mu.Lock()
+	if is, ok := o.byID[id]; ok {
+		is.hopes++
+		o.byID[id] = is
+	}
+	o.mu.Unlock()
+}
+
+// cameWithout says that the session was told, when it was attached so, that it waits nowhere.
+func (o *owners) cameWithout(a attached, s *stream) {
+	o.mu.Lock()
+	if is := o.byID[a.id]; is.s == s && is.counter == a.counter && is.hopes > 0 {
+		is.hopes--
+		o.byID[a.id] = is
 	}
 	o.mu.Unlock()
 }
@@ -128,19 +149,17 @@ func (o *owners) get(id incumbent.SessionID) *stream {
 	return o.byID[id].s
 }
 
-// each calls f for the attached sessions of the moment.
-func (o *owners) each(f func(incumbent.SessionID, *stream)) {
-	type pair struct {
-		id incumbent.SessionID
-		s  *stream
-	}
+// waiting calls f once for each stream of a session that is attached and may wait in line.
+func (o *owners) waiting(f func(*stream)) {
 	o.mu.Lock()
-	pairs := make([]pair, 0, len(o.byID))
-	for id, is := range o.byID {
-		pairs = append(pairs, pair{id, is.s})
+	streams := make(map[*stream]bool)
+	for _, is := range o.byID {
+		if is.hopes > 0 {
+			streams[is.s] = true
+		}
 	}
 	o.mu.Unlock()
-	for _, p := range pairs {
-		f(p.id, p.s)
+	for s := range streams {
+		f(s)
 	}
 }

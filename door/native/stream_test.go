@@ -239,6 +239,40 @@ func TestStreamOffer(t *testing.T) {
 	}
 }
 
+// A member whose state is replaced, as by a snapshot of the leader's, does not know what was
+// offered meanwhile and came to nothing. Who waits there comes back and sees what it has;
+// who waits for nothing is left alone.
+func TestWhoMayHaveMissedAnOfferIsSentAway(t *testing.T) {
+	m := newMember(t)
+	holds, waits, idle := m.dial(), m.dial(), m.dial()
+	holds.ok(claimFrame(1, "db", "a", "", false))
+	for w, session := range map[*wire]string{waits: sessionA, idle: sessionB} {
+		w.ok(openFrame(1, session, 20000))
+		w.ok(attachFrame(2, session, 1))
+	}
+	if c := waits.ok(claimFrame(3, "db", "b", sessionA, true)).GetOperation().GetClaim(); !c.Queued {
+		t.Fatalf("queued %v", c)
+	}
+	m.group.Hub().Reset(m.group.Hub().Index())
+	if waits.next().GetGoAway() == nil {
+		t.Fatal("told of something else")
+	}
+	if code := waits.closed(); code != ws.StatusGoingAway {
+		t.Fatalf("closed with %d", code)
+	}
+	again := m.dial()
+	if a := again.ok(attachFrame(1, sessionA, 2)).GetAttached(); len(a.GetWaits()) != 1 {
+		t.Fatalf("attached again: %v", a)
+	}
+	idle.ok(attachFrame(3, sessionB, 2)) // still there
+	holds.ok(claimFrame(2, "other", "a", "", false))
+	m.group.Hub().Reset(m.group.Hub().Index())
+	if again.next().GetGoAway() == nil {
+		t.Fatal("told of something else")
+	}
+	idle.ok(attachFrame(4, sessionB, 3))
+}
+
 // offered has one hand a lease to two, which accepts it; false: it was too late.
 func offered(t *testing.T, one, two *wire) bool {
 	t.Helper()
