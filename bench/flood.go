@@ -131,8 +131,11 @@ type flood struct {
 func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), err error) {
 	work := floods[a.Work]
 	f := &flood{run: o.run, floodWork: work, action: a, name: a.floodName(), accepted: o.rec.op(floodDone), refused: o.rec.op(floodRefused), model: incumbent.NewSessionID().String()}
-	if a.Times > 0 && o.peak == 0 {
+	switch {
+	case a.Times > 0 && o.rates == nil:
 		return nil, incumbent.Errorf(incumbent.Invalid, "a flood of %v times what is carried needs one without times before it", a.Times)
+	case a.Times > 0 && o.peak == 0:
+		return nil, incumbent.Errorf(incumbent.Unavailable, "no request was executed in the flood before this one, which was to find out what is carried")
 	}
 	f.explained = leaseOfNobody
 	if o.critical != nil {
@@ -185,8 +188,8 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		stop()
 		all.Wait()
 		rate := float64(f.done.Load()) / took
-		if a.Times == 0 { // in the second half there is what is worked on
-			rate = float64(f.done.Load()-f.halfDone) / (ended - f.half).Seconds()
+		if done := f.done.Load(); a.Times == 0 && done > f.halfDone { // in the second half there is what is worked on
+			rate = float64(done-f.halfDone) / (ended - f.half).Seconds()
 		}
 		if a.Times > 0 {
 			o.endStep(f.phase())
@@ -217,7 +220,7 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 	if denied := f.denied.Load(); denied > 0 {
 		o.fact(f.name+"_denied_share", float64(denied)/float64(max(1, f.done.Load())))
 	}
-	if f.action.Times == 0 && o.peak == 0 {
+	if f.action.Times == 0 && o.rates == nil {
 		o.peak, o.best, o.rates = rate, rate, map[string]float64{}
 		o.fact("carried_per_second", rate)
 		if rate == 0 {
@@ -236,7 +239,7 @@ func (o *ordeal) judgeFlood(f *flood, rate, took float64) {
 	for name, rate := range o.rates {
 		o.fact(name+"_missing_share", 1-rate/o.best)
 	}
-	if f.action.Times == 0 { // found out as before the floods, and to be as much as then
+	if f.action.Times == 0 && o.peak > 0 { // found out as before the floods, and to be as much as then
 		o.fact(name+"_missing_share", max(0, 1-rate/o.peak))
 	}
 	if f.action.Times == 0 {

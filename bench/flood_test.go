@@ -428,6 +428,17 @@ func TestCriticalLeasesAreJudged(t *testing.T) {
 	}
 }
 
+// A multiple of what is carried needs to know what that is, and says which of the two is
+// missing: a flood to find it out, or anything that was executed in it.
+func TestATimesOfNothing(t *testing.T) {
+	for kind, rates := range map[incumbent.Kind]map[string]float64{incumbent.Invalid: nil, incumbent.Unavailable: {}} {
+		o := &ordeal{run: newRun(&Scenario{}, Options{}), rates: rates}
+		if _, err := o.flood(t.Context(), Action{Work: "claims", Times: 2}, nil); incumbent.KindOf(err) != kind {
+			t.Errorf("with rates %v: %v", rates, err)
+		}
+	}
+}
+
 // Beside floods, critical leases and those of holders that fall silent are held from before
 // the first; others hold what these leave, unless the servers keep it.
 func TestHeldBesideFloods(t *testing.T) {
