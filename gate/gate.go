@@ -72,7 +72,7 @@ const (
 	sharePercent  = 75                              // of the unproven places, for one address
 	reservedATick = 8                               // strangers that may try for a reserved place
 	mostLooks     = 64                              // addresses asked for somebody who makes room
-	acceptPause   = 50 * time.Millisecond           // when there is no descriptor left
+	acceptPause   = 50 * time.Millisecond           // when there is no descriptor left, or a connection could not be taken
 	stormFrom     = 50                              // strangers closed in stormWindow that are worth a line in the log
 	stormWindow   = 10 * oneSecond
 )
@@ -253,12 +253,14 @@ func (g *Gate) accept() {
 		switch {
 		case err == nil:
 			g.meet(nc)
-		case !outOfDescriptors(err):
-			g.shut(err)
-			return
-		default:
+		case outOfDescriptors(err):
 			g.exhausted()
 			g.cfg.rest(acceptPause)
+		case ofOneConnection(err):
+			g.cfg.rest(acceptPause)
+		default:
+			g.shut(err)
+			return
 		}
 	}
 }

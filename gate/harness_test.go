@@ -152,6 +152,9 @@ func play(t *testing.T, f func(t *testing.T)) {
 // outOf are errors of accept that pass.
 var outOf = []error{syscall.EMFILE, syscall.ENFILE}
 
+// ofOne are errors of accept that are about one connection.
+var ofOne = []error{syscall.EPROTO, syscall.EPERM, syscall.ENETDOWN}
+
 // failing is a listener that fails.
 type failing struct {
 	net.Listener

@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"io"
+	"slices"
 	"syscall"
 )
 
@@ -94,10 +95,17 @@ func (c *Conn) proxy() (need int, err error) {
 }
 
 func outOfDescriptors(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return isOneOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM)
+}
+
+// ofOneConnection reports an error of accept(2) that is about the connection which was to be
+// taken, not about the listener: it says which ones are to be taken for a reason to try again.
+// What is aborted the net package takes for that itself.
+func ofOneConnection(err error) bool {
+	return isOneOf(err, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EPERM, syscall.EOPNOTSUPP,
+		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ETIMEDOUT)
+}
+
+func isOneOf(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }

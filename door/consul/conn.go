@@ -178,11 +178,16 @@ func (c *conn) refusesEarly(in *incoming) bool {
 	return true
 }
 
-// owes says that a request is answered later: the next ones wait.
-func (c *conn) owes(r *request) {
+// owes says that a request is answered later: the next ones wait. false: it is not to be begun,
+// for the connection has been ended meanwhile.
+func (c *conn) owes(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.last && c.current != r {
+		return false
+	}
 	c.current = r
+	return true
 }
 
 // await takes note of a part of a body that has not come whole.
@@ -253,7 +258,9 @@ func (c *conn) begin() {
 	in := c.in
 	c.arrived()
 	r := c.door.newRequest(c, in, in.body)
-	c.owes(r)
+	if !c.owes(r) {
+		return
+	}
 	if !keepsAlive(r.method, r.path) {
 		r.later(r.serve)
 		return
@@ -282,7 +289,7 @@ func (c *conn) refuse(p *park.Conn, bad *refusal) {
 func (c *conn) answered(p *park.Conn, r *request, keepAlive bool) {
 	c.mu.Lock()
 	c.inTime()
-	c.current, c.last = nil, c.last || !keepAlive
+	c.current, c.last = nil, c.last || !keepAlive || r.leaving.Load()
 	last, rest := c.last, time.Duration(0)
 	if !last {
 		rest = c.door.lanes.Slow(&c.pace, r.spent)
@@ -342,6 +349,11 @@ func (c *conn) inTime() {
 func (c *conn) goAway() {
 	c.mu.Lock()
 	r := c.current
+	if r == nil {
+		c.last = true // what comes now is not begun, for it could not be answered
+	} else {
+		r.leaving.Store(true) // before answered looks, which is under the lock too
+	}
 	c.mu.Unlock()
 	p := c.parked.Load()
 	switch {

@@ -30,7 +30,10 @@ func (r *request) refuse(lane admit.Lane, err error) {
 		return
 	}
 	r.header, r.query, r.body = nil, nil, nil
-	r.conn.owes(r)
+	if !r.conn.owes(r) {
+		d.held.Give(int64(r.size))
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {

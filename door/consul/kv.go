@@ -216,6 +216,7 @@ func (r *request) deleteSome(c *kv.Command, then func()) {
 			r.failFor(res.Err)
 			return
 		}
+		r.asked = r.door.now() // each step waits for a leader by itself: how long all take says nothing of one
 		then()
 	})
 }

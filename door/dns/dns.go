@@ -29,6 +29,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -224,10 +225,14 @@ func (d *Door) datagrams(pc *net.UDPConn) error {
 	for {
 		n, from, err := dns.ReadFromSessionUDP(pc, in)
 		if err != nil {
-			if passing(err) {
-				continue
+			switch {
+			case passing(err):
+			case outOfMemory(err):
+				time.Sleep(memoryPause)
+			default:
+				return err
 			}
-			return err
+			continue
 		}
 		verdict := d.limiter.take(addressOf(from.RemoteAddr()), d.cfg.Now())
 		if verdict == drop {
@@ -250,6 +255,15 @@ func passing(err error) bool {
 	var n net.Error
 	return !errors.Is(err, net.ErrClosed) && (errors.As(err, &n) && n.Timeout() || isRefused(err))
 }
+
+// outOfMemory reports that the system has no room for what a read or its datagram needs, or no
+// network, which may be otherwise soon.
+func outOfMemory(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENETDOWN)
+}
+
+// memoryPause is how long a reader of datagrams leaves the system alone then.
+const memoryPause = 50 * time.Millisecond
 
 // ServeTCP answers on connections until the door or the listener is closed. How many
 // there are is the listener's to bound.

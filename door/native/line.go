@@ -241,14 +241,22 @@ func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
 		return false
 	}
 	err := w.s.beginIn(l, place, f, w.deadline)
-	w.forget() // whoever ends a watch finds it in line or open, or both
-	if err != nil {
+	if w.begun(err) {
 		w.s.refuseAll(f, err)
 	}
-	if w.givenUp.Load() {
+	return true
+}
+
+// begun takes a frame out of line that has begun, or was refused with err: whoever ends a watch
+// finds it in line or open, or both. It reports whether err is to be told: who gave the watch
+// up meanwhile was answered, and its id may be that of another one by now.
+func (w *waitingFrame) begun(err error) (tell bool) {
+	w.forget()
+	givenUp := w.givenUp.Load()
+	if givenUp && err == nil {
 		w.s.endWatch(w.id)
 	}
-	return true
+	return err != nil && !givenUp
 }
 
 // frame is what came.

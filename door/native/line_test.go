@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // narrowMember returns a member with lanes of hardly any room, and a function that fills one: its
@@ -55,6 +56,39 @@ func within(ms uint32, f *pb.ClientFrame) *pb.ClientFrame {
 }
 
 const longEnough = 50_000 // ms
+
+// A watch that is given up while it begins is ended if it has begun. Where it was refused
+// instead, its client has given the id to another watch by then: that one stays.
+func TestAWatchGivenUpWhileItBegins(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.ok(watchFrameOf(5, "a", 0))
+	s := m.door.streams.All()[0]
+	old := &waitingFrame{s: s, id: 5}
+	if !old.keep() {
+		t.Fatal("not kept")
+	}
+	old.givenUp.Store(true)
+	if old.begun(overload.Errorf("the id is in use")) {
+		t.Error("told under the id of another watch")
+	}
+	if again := (&waitingFrame{s: s, id: 5}); !again.begun(overload.Errorf("no room")) {
+		t.Error("who waits is not told")
+	}
+	w.ok(&pb.ClientFrame{Id: 6, Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 5}}}) // it is open
+	w.ok(watchFrameOf(7, "a", 0))
+	old = &waitingFrame{s: s, id: 7}
+	if !old.keep() {
+		t.Fatal("not kept")
+	}
+	old.givenUp.Store(true)
+	if old.begun(nil) {
+		t.Error("told of no error")
+	}
+	if f := w.ask(&pb.ClientFrame{Id: 8, Request: &pb.ClientFrame_Unwatch{Unwatch: &pb.Unwatch{Id: 7}}}); f.Error.GetKind() != "not_found" {
+		t.Errorf("a watch that was given up is open: %v", f)
+	}
+}
 
 // TestG43_WhoBeginsWaitsForItsTurn: who has the time waits where there is no room, is told
 // so once, and is served in the order of coming; who has none is refused at once.

@@ -86,13 +86,11 @@ func (s *stream) watchTables(place admit.Place, id uint64, r *pb.WatchTablesRequ
 				sel, err = d.selectTables(s.who, r)
 			}
 			err = s.watch(place, id, sel, err)
-			w.forget() // whoever ends a watch finds it in line or open, or both
 			if err != nil {
 				place.Leave()
-				s.refuse(id, err)
 			}
-			if w.givenUp.Load() {
-				s.endWatch(id)
+			if w.begun(err) {
+				s.refuse(id, err)
 			}
 		})
 	})
