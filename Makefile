@@ -21,6 +21,7 @@ SIM_SEEDS    ?= 20
 RACE_CHECKS  ?= 25
 MODEL_CHECKS ?= 100
 FUZZ_TIME    ?= 2000x
+FUZZ_BUILD   ?=
 ROTATION_CLIENTS ?= 1000
 SOAK_SEEDS   ?= 2000
 SOAK_FUZZ    ?= 300000x
@@ -102,17 +103,20 @@ sim-smoke: ## the simulator over SIM_SEEDS seeds, with all invariants asserted
 # executions: with a time, the go command now and then reports its own deadline
 # as a failure ("context deadline exceeded") although no input failed, and by
 # default it may spend a minute making one interesting input smaller.
-# A package is built once for all its targets.
+# A package is built once for all its targets; not to be guided by coverage unless
+# FUZZ_BUILD is "-fuzz .": so few executions learn nothing from that, for which
+# everything would be compiled once more.
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target for FUZZ_TIME executions
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT; \
-	grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | grep -v '^\./test/peers' | \
-	while read -r folder; do \
-		go test -c -fuzz . -o "$$work/fuzz.test" "$$folder" || exit 1; \
+	folders=$$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u | grep -v '^\./test/peers'); \
+	echo "$$folders" | work=$$work xargs -P 2 -I{} sh -c 'mkdir -p "$$work/{}" && go test -c $(FUZZ_BUILD) -o "$$work/{}/fuzz.test" {}' || exit 1; \
+	for folder in $$folders; do \
+		test=$$work/$$folder/fuzz.test; \
 		cache=$$(go env GOCACHE)/fuzz/$$folder; \
-		for target in $$("$$work/fuzz.test" -test.list '^Fuzz'); do \
+		for target in $$("$$test" -test.list '^Fuzz'); do \
 			echo "fuzz $$folder $$target"; \
-			(cd "$$folder" && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZ_TIME) -test.fuzzminimizetime 100x \
+			(cd "$$folder" && "$$test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZ_TIME) -test.fuzzminimizetime 100x \
 				-test.fuzzcachedir "$$cache/$$target") || exit 1; \
 		done; \
 	done
@@ -165,7 +169,7 @@ mutants: ## break the code in known ways; a named test must notice each
 soak: ## the simulator over SOAK_SEEDS seeds, models for SOAK_CHECKS rounds, each fuzz target for SOAK_FUZZ executions, random calls for twice SOAK_PLAY
 	$(MAKE) --no-print-directory sim-smoke SIM_SEEDS=$(SOAK_SEEDS) TEST_TIMEOUT=0
 	$(MAKE) --no-print-directory models MODEL_CHECKS=$(SOAK_CHECKS)
-	$(MAKE) --no-print-directory fuzz-smoke FUZZ_TIME=$(SOAK_FUZZ)
+	$(MAKE) --no-print-directory fuzz-smoke FUZZ_TIME=$(SOAK_FUZZ) FUZZ_BUILD='-fuzz .'
 	$(MAKE) --no-print-directory play PLAY_TIME=$(SOAK_PLAY)
 
 .PHONY: models
