@@ -65,7 +65,7 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 		if err != nil {
 			return !retryable(err)
 		}
-		for _, b := range s.giveBackUnknown(a.GetGetSession().GetLeases(), name) {
+		for _, b := range s.giveBackGrants(a.GetGetSession().GetLeases(), name) {
 			if err := s.release(ctx, b.name, b.token); err != nil {
 				break
 			}
@@ -75,15 +75,14 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 	return true
 }
 
-// giveBackUnknown gives back what the server says this session holds and nobody
-// here knows of: the grants of abandoned claims. What other claims that are
-// under way may have been granted is theirs.
-func (s *Session) giveBackUnknown(listed []*apiv1.Lease, abandoned incumbent.Name) (given []holding) {
+// giveBackGrants gives back what the server lists of an abandoned claim's name and nobody here
+// knows of: what it was granted. What another run held is not given back here.
+func (s *Session) giveBackGrants(listed []*apiv1.Lease, abandoned incumbent.Name) (given []holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range listed {
 		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
-		if s.leases[token] == nil && (name == abandoned || s.offers[name] == nil) {
+		if name == abandoned && s.leases[token] == nil && !s.isFormer(name, token) {
 			s.back[token] = name
 			given = append(given, holding{name, token})
 		}

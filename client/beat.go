@@ -66,6 +66,7 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 	releases := len(frames) - len(back)
 	silent := time.NewTimer(s.silence(interval, patience))
 	defer silent.Stop()
+	ours := true // the session, as far as is known
 	for i, ch := range answers {
 		select {
 		case a := <-ch:
@@ -77,13 +78,14 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 				next = s.sooner(next, a.Error)
 			case i == 0:
 				s.beaten(a.GetBeaten())
+				ours = keeps(a.GetBeaten())
 			case i >= releases: // the next beat tells again what was refused
 				if a.Error == nil && a.GetOperation().GetError() == nil {
 					s.settled(back[i-releases].token)
 				}
 			case a.Error != nil:
 				next = s.sooner(next, a.Error)
-			default:
+			case ours: // else another run has it, and counts on what this one was told before
 				s.extended(sent, leases, a.GetTokensExtended())
 				if len(a.GetTokensExtended().GetUnavailable()) > 0 {
 					next = min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: a.GetTokensExtended().GetRetryAfterMs()}))
@@ -156,6 +158,10 @@ func (s *Session) beaten(b *apiv1.Beaten) {
 	}
 }
 
+// keeps reports whether a beat has extended a session: over a stream that has lost the one it
+// had it extends none, and says so before the loss itself may be told.
+func keeps(b *apiv1.Beaten) bool { return b.GetHeldMs() > 0 || len(b.GetRevoking()) > 0 }
+
 // holding is a lease's name with the token of one holding.
 type holding struct {
 	name  incumbent.Name
@@ -166,6 +172,7 @@ type holding struct {
 func (s *Session) unsettled() []holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.outliveFormers()
 	out := make([]holding, 0, len(s.back))
 	for token, name := range s.back {
 		if len(out) == maxReleasesPerBeat {

@@ -229,7 +229,7 @@ func TestG04_ExtensionsAreRepeatedUntilTheDeadline(t *testing.T) {
 		extensions, last := 0, time.Time{}
 		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
 			if f.GetExtendTokens() == nil {
-				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}}
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{HeldMs: 30_000}}}
 			}
 			if extensions, last = extensions+1, time.Now(); extensions%2 == 0 {
 				return refused(500 * time.Millisecond)

@@ -10,7 +10,7 @@ import (
 
 // ClaimOptions refine a claim. The zero value waits for nothing.
 type ClaimOptions struct {
-	Holder   string // the session's if empty
+	Holder   string // the session's if empty; of what a former run held, the one that it held it for
 	Wait     bool   // take a place in the queue and wait for the turn
 	Critical bool   // its extensions are refused last
 }
@@ -21,6 +21,11 @@ type ClaimOptions struct {
 // over or ctx ends. A session has one claim at a time on one name; one whose ctx
 // ended counts until the server has been told, which the next waits for.
 //
+// What the session held when it was resumed (SessionConfig.ID) is taken over under the
+// token that it has: with SessionConfig.Alone at once, else once the session's ttl has
+// passed since then, for until then a former run may believe that it holds it. With Wait
+// Claim waits for that; without, the error is of kind Held and says when to come back.
+//
 // A claim that is refused because the members have too much to do is an error of kind
 // Overloaded, with the time to come back after, whether it is to wait or not: it is
 // repeated by the caller, as [Session.Campaign] does, or not at all. If the kind is Unknown, it is undone.
@@ -29,14 +34,17 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
-	if opts.Holder == "" {
-		opts.Holder = s.holder
-	}
 	offer, err := s.expect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer s.expectNoMore(name)
+	if lease, enough, err := s.inherit(ctx, name, opts); err != nil || enough {
+		return lease, err
+	}
+	if opts.Holder == "" {
+		opts.Holder = s.holderOf(name)
+	}
 	lease, err := s.claim(ctx, name, opts, offer)
 	if err != nil && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
 		s.abandon(name, opts.Holder)
@@ -49,6 +57,9 @@ func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 		lease, queued, err := s.claimOnce(ctx, name, opts, offer)
 		if err != nil || lease != nil {
 			return lease, err
+		}
+		if !queued && s.isClosing() {
+			return nil, incumbent.Errorf(incumbent.Expired, "the session is being closed by its client")
 		}
 		if !queued {
 			continue // an offer that was over before it could be accepted
@@ -141,11 +152,11 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 
 // take makes a Lease of a holding, or returns the one there is. It is in the map
 // before its timer can end it, which takes it out again. nil: the holding has
-// been given back meanwhile.
+// been given back meanwhile, or another run of the client may believe that it has it.
 func (s *Session) take(name incumbent.Name, token incumbent.Token, deadline time.Duration) *Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, back := s.back[token]; back || s.closing {
+	if _, back := s.back[token]; back || s.closing || s.isFormer(name, token) && s.believed() > 0 {
 		return nil
 	}
 	if l := s.leases[token]; l != nil {
@@ -162,6 +173,7 @@ func (s *Session) take(name incumbent.Name, token incumbent.Token, deadline time
 	}
 	l := newLease(s, name, token, deadline)
 	s.leases[token] = l
+	s.inherits(name, token)
 	return l
 }
 

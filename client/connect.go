@@ -244,9 +244,11 @@ func (s *Session) adopt(l *link, a *apiv1.Attached) {
 	listed := make(map[incumbent.Token]bool)
 	for _, held := range a.GetLeases() {
 		listed[incumbent.Token(held.Token)] = true
+	}
+	s.resumed(a, listed)
+	for _, held := range a.GetLeases() {
 		s.offered(nameOf(held.GetName()), incumbent.Token(held.Token))
 	}
-	s.giveBackUnknown(a.GetLeases(), incumbent.Name{})
 	waits := make(map[incumbent.Name]bool)
 	for _, name := range a.GetWaits() {
 		waits[nameOf(name)] = true
@@ -258,7 +260,6 @@ func (s *Session) adopt(l *link, a *apiv1.Attached) {
 		}
 	}
 	s.link = l
-	s.has = time.Duration(a.GetHeldMs()) * time.Millisecond
 	close(s.changed)
 	s.changed = make(chan struct{})
 	var lost []*Lease
@@ -290,9 +291,9 @@ func (s *Session) event(l *link, f *apiv1.ServerFrame) {
 // offered tells a claim that waits for name which token it was granted.
 func (s *Session) offered(name incumbent.Name, token incumbent.Token) {
 	s.mu.Lock()
-	e := s.offers[name]
+	e, taken := s.offers[name], s.isFormer(name, token)
 	s.mu.Unlock()
-	if e != nil {
+	if e != nil && !taken {
 		e.tell(token)
 	}
 }

@@ -29,8 +29,13 @@ type SessionConfig struct {
 	Attached func(member string, opened bool)
 	// ID is that of a session of a former run, which is resumed if it is still open, with
 	// the ttl that it has, and opened under the same id if not. A run that still has it
-	// loses it: see [Taken]. The zero value: a new one.
+	// loses it: see [Taken]. What it holds is claimed by name: see [Session.Claim]. What has
+	// not been claimed once the ttl has passed is given back. The zero value: a new one.
 	ID incumbent.SessionID
+	// Alone says that no former run with this ID lives any more: each has ended or called
+	// [Session.Detach], as a lock on the file that has the ID ensures. Then what they held
+	// can be claimed at once. If one does live, both may believe that they hold it.
+	Alone bool
 	// Presence is what the session is said to be alive as.
 	Presence Presence
 	// Follow are followed from the beginning, over the session's stream: see
@@ -55,6 +60,8 @@ type Session struct {
 	halt   context.CancelFunc
 	ended  chan struct{} // closed when the goroutine has left
 
+	alone bool // SessionConfig.Alone
+
 	refused time.Duration // when the first refusal for the load came since the session began last; 0: none did. Of the goroutine that connects
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
@@ -69,6 +76,11 @@ type Session struct {
 	offers  map[incumbent.Name]*expected       // claims under way
 	leaving map[incumbent.Name]chan struct{}   // claims being undone after their callers have gone; closed then
 	back    map[incumbent.Token]incumbent.Name // given back; the server has not said yet that it is released
+
+	former     map[incumbent.Name]*former // what other runs held, and this one has not claimed
+	inherited  map[incumbent.Name]*former // what was claimed of that
+	formersEnd time.Duration              // on clock: no other run believes any more that it holds what is in former
+
 	counter uint64
 	follows []*followed
 
@@ -109,6 +121,8 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 		ended: make(chan struct{}), changed: make(chan struct{}),
 		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]*expected),
 		leaving: make(map[incumbent.Name]chan struct{}), back: make(map[incumbent.Token]incumbent.Name),
+		former: make(map[incumbent.Name]*former), inherited: make(map[incumbent.Name]*former),
+		alone: cfg.Alone,
 	}
 	if s.retry == nil {
 		s.retry = func(error) {}
@@ -208,7 +222,8 @@ func (s *Session) finish(cause error) {
 
 // Detach ends what this process does for the session, which stays open at the server
 // until its ttl has passed: another run may go on with it (SessionConfig.ID) and finds
-// it holding what it held. Here nothing is held any more.
+// it holding what it held, which is that run's at once with SessionConfig.Alone. Here nothing
+// is held any more.
 func (s *Session) Detach() {
 	s.finish(incumbent.Errorf(incumbent.Expired, "the session was left to another run of its client"))
 	<-s.ended
@@ -217,15 +232,22 @@ func (s *Session) Detach() {
 // Close ends the session at the server, which frees what it holds and hands it
 // to whoever waits, and then here. If the server cannot be told before ctx ends,
 // or for a whole ttl, the session ends there when its ttl passes, and Close
-// says so. Closing what is over is no error.
+// says so. Closing what is over is no error. A session that was resumed, and has what a
+// former run may believe that it holds, is closed once such a run does so no longer (see
+// [Session.Claim]): Close waits for that.
 func (s *Session) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.TTL())
+	left := s.formersLeft()
+	ctx, cancel := context.WithTimeout(ctx, s.TTL()+left)
 	defer cancel()
 	s.shut()
-	for _, l := range s.held() {
+	held := s.held()
+	for _, l := range held {
 		l.end(incumbent.Errorf(incumbent.NotHolder, "the session was closed by its client"))
 	}
 	s.sayLeft(ctx)
+	if left > 0 {
+		s.closeBehindFormers(ctx, held)
+	}
 	_, err := s.operate(ctx, func() *apiv1.Operation {
 		return &apiv1.Operation{Op: &apiv1.Operation_CloseSession{CloseSession: &apiv1.CloseSessionRequest{Id: s.id.String(), Reason: "closed by its client"}}}
 	})

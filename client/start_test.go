@@ -155,7 +155,7 @@ func TestASessionIsResumedThoughTheClockWasSetBack(t *testing.T) {
 		if _, err := before.call(testContext(t), &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Start{Start: start}}); err != nil {
 			t.Fatal(err)
 		}
-		session := openSession(t, c, SessionConfig{TTL: time.Minute, ID: id})
+		session := openSession(t, c, SessionConfig{TTL: time.Minute, ID: id, Alone: true})
 		if l := mustClaim(t, session, "db"); !l.Held() {
 			t.Error("what it claimed is not held")
 		}
@@ -185,7 +185,7 @@ func TestARunWhoseSessionWasTakenEnds(t *testing.T) {
 	if err := a.Close(testContext(t)); err != nil {
 		t.Errorf("closing what is over here: %v", err)
 	}
-	if mustClaim(t, b, "db"); !taken.Held() || b.Context().Err() != nil {
+	if mustClaim(t, b, "third"); !taken.Held() || b.Context().Err() != nil {
 		t.Errorf("the later run holds %v, and ended with %v", taken.Held(), context.Cause(b.Context()))
 	}
 
@@ -194,9 +194,7 @@ func TestARunWhoseSessionWasTakenEnds(t *testing.T) {
 	if err := await(b.Context(), t); !Taken(err) {
 		t.Errorf("the second run ended with %v", err)
 	}
-	if err := c.Close(testContext(t)); err != nil {
-		t.Error(err)
-	}
+	mustClaim(t, c, "fourth")
 }
 
 // One conflict may say as well that the session ended while it was being attached: what comes

@@ -368,6 +368,24 @@ var ofClients = []mutant{
 		replace: "\t\tif false {\n\t\t\treturn nil",
 	},
 	{
+		name: "a claim takes over what a former run may believe that it holds", guarantee: "G02",
+		file: "client/former.go", pkg: "./client", test: "^TestG02_AClaimOfWhatAFormerRunHeld$",
+		search:  "\tif s.alone || len(s.former) == 0 {",
+		replace: "\tif true {",
+	},
+	{
+		name: "what a former run may believe that it holds is given back", guarantee: "G02",
+		file: "client/former.go", pkg: "./client", test: "^TestG02_WhatAFormerRunHoldsIsNotGivenBackAtOnce$",
+		search:  "\tif len(s.former) == 0 || s.clock() < s.formersEnd {",
+		replace: "\tif len(s.former) == 0 {",
+	},
+	{
+		name: "a beat without the session extends its leases", guarantee: "G02",
+		file: "client/beat.go", pkg: "./client", test: "^TestG02_ABeatWithoutTheSessionExtendsNothing$",
+		search:  "\t\t\tcase ours:",
+		replace: "\t\t\tcase ours || true:",
+	},
+	{
 		name: "only a timer says that a lease has passed", guarantee: "G38",
 		file: "client/lease.go", pkg: "./client", test: "^TestG38_HeldIsFalseAfterAPause$",
 		search:  "lapsed := !l.ended && l.session.clock() >= l.deadline",
