@@ -29,10 +29,17 @@ func (s *Session) run() {
 		}
 		s.drop()
 		if err := s.connect(s.stop, false, patience); err != nil {
-			if gone(err) {
+			switch {
+			case s.stop.Err() != nil:
+				return
+			case gone(err):
 				s.finish(err)
 				return
+			case !retryable(err) && s.clock() >= s.alive+s.TTL():
+				s.finish(incumbent.Errorf(incumbent.Expired, "no member let the session go on before its ttl had passed: %w", err))
+				return
 			}
+			s.retry(err)
 			_ = sleep(s.stop, s.pause(pause, err))
 			pause = min(2*pause, maxPause)
 		}
@@ -78,7 +85,9 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 				next = s.sooner(next, a.Error)
 			case i == 0:
 				s.beaten(a.GetBeaten())
-				ours = keeps(a.GetBeaten())
+				if ours = keeps(a.GetBeaten()); ours {
+					s.alive = sent
+				}
 			case i >= releases: // the next beat tells again what was refused
 				if a.Error == nil && a.GetOperation().GetError() == nil {
 					s.settled(back[i-releases].token)

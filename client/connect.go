@@ -72,11 +72,13 @@ func (s *Session) outbid(err error) bool {
 // If it was refused for the load, it is what the member asks for or, if that is longer,
 // a third to half of the time for which the session has been refused by now. The member
 // does not know how many wait; who has come back in vain knows that it was too soon, and
-// what has lasted for so long will go on for a while. It is no longer than from one beat to
+// what has lasted for so long will go on for a while. So will what another attempt does not
+// change by itself, as that the credential was revoked. It is no longer than from one beat to
 // the next, for the session is to live. It is of the goroutine that connects.
 func (s *Session) pause(pause time.Duration, err error) time.Duration {
 	d, most := jitter(pause, err), s.TTL()/beatsPerTTL
-	if incumbent.KindOf(err) == incumbent.Overloaded {
+	kind := incumbent.KindOf(err)
+	if kind == incumbent.Overloaded || kind != incumbent.Conflict && !retryable(err) {
 		if s.refused == 0 {
 			s.refused = s.clock()
 		}
@@ -190,6 +192,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
 	s.mu.Unlock()
 	s.budget.first(1 + len(follows))
+	sent := s.clock()
 	if create {
 		start.TtlMs = uint32(s.ttl.Milliseconds())
 	}
@@ -216,7 +219,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 		return err
 	}
 	s.adopt(l, attached)
-	s.refused = 0
+	s.refused, s.alive = 0, sent
 	s.began(l.stream.Member(), a.GetStarted().GetOpened())
 	return nil
 }

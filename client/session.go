@@ -20,9 +20,9 @@ const DefaultSessionTTL = 15 * time.Second
 type SessionConfig struct {
 	TTL    time.Duration // 1 s to 24 h; DefaultSessionTTL. Of a session that is opened: see [Session.TTL]
 	Holder string        // for claims that name none; host and process id, or with a credential its principal
-	// Retrying is told why no member could be reached, before another attempt
-	// follows: while opening and whenever the stream broke. It must not block.
-	// nil: nobody is told.
+	// Retrying is told why no member could be reached, or why it did not let the session
+	// begin, before another attempt follows: while opening and whenever the stream broke.
+	// It must not block. nil: nobody is told.
 	Retrying func(error)
 	// Attached is told each time that the session has begun, or begun again, at a
 	// member, and whether it was opened by that. It must not block. nil: nobody is told.
@@ -62,7 +62,8 @@ type Session struct {
 
 	alone bool // SessionConfig.Alone
 
-	refused time.Duration // when the first refusal for the load came since the session began last; 0: none did. Of the goroutine that connects
+	refused time.Duration // when the first refusal came since the session began last; 0: none did. Of the goroutine that connects
+	alive   time.Duration // when that was sent, start or beat, by which the session was extended last. Of the same
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
@@ -174,7 +175,10 @@ func (s *Session) TTL() time.Duration {
 }
 
 // Context ends with the session; its cause, of kind Expired where the session is not this
-// run's any more, says why. [Taken] of it: another run has the session.
+// run's any more, says why. [Taken] of it: another run has the session. While no member can
+// be reached it does not end, and the session goes on if it is open at the server when one
+// can. Where what refuses it is not over by itself, as Denied for a credential that was revoked,
+// it ends once the ttl has passed, with the refusal as what the cause wraps.
 func (s *Session) Context() context.Context { return s.ctx }
 
 func (s *Session) held() []*Lease {
