@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 )
@@ -212,4 +213,33 @@ func FuzzTxn(f *testing.F) {
 			t.Errorf("%q: %d %s", body, a.StatusCode, a.body)
 		}
 	})
+}
+
+// Where a parameter cannot be read nothing is done, whatever the others say: it may be a
+// condition, or a lock. The first is answered before its body has come.
+func TestAQueryThatCannotBeReadChangesNothing(t *testing.T) {
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	m.ok("PUT /v1/kv/a 1")
+	early := m.dial()
+	early.write("PUT /v1/kv/a?cas=5;flags=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
+	if a := early.read("PUT"); a.StatusCode != http.StatusInternalServerError || a.body != "" || a.Close {
+		t.Errorf("before its body: %s %q", a.Status, a.body)
+	}
+	m.exchange([]exchange{
+		{"a condition", "PUT", "/v1/kv/a?cas=5;flags=1", "2", 500, ""},
+		{"a lock", "PUT", "/v1/kv/a?acquire=" + m.open().String() + ";flags=1", "2", 500, ""},
+		{"an escape", "DELETE", "/v1/kv/a?cas=5%", "", 500, ""},
+		{"in a name", "DELETE", "/v1/kv/a?cas%=5", "", 500, ""},
+		{"a read", "GET", "/v1/kv/a?raw;stale", "", 500, ""},
+		{"a method that is not served", "POST", "/v1/kv/a?;", "", 500, ""},
+		{"a path that is not served", "GET", "/v1/nothing?;", "", 404, "Invalid URL path: not a recognized HTTP API endpoint\n"},
+		{"nothing was done", "GET", "/v1/kv/a?raw", "", 200, "1"},
+	})
+	if a := m.do("OPTIONS", "/v1/kv/a?;", ""); a.StatusCode != 500 || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("OPTIONS: %s %v", a.Status, a.Header)
+	}
 }

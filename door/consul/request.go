@@ -47,7 +47,7 @@ type request struct {
 	came      int         // bytes of its head and body
 	extra     []string    // names and values of more headers of the answer
 	judged    uint64      // rechecks of the door when it was judged
-	absent    bool        // it asks for what no cluster of ours has
+	absent    bool        // it asks for what no cluster of ours has, or for what cannot be read
 	spent     int         // bytes of it that are to be taken out of the pace of its connection
 	done      atomic.Bool // it is answered, or nobody waits for that
 	leaving   atomic.Bool // the connection ends with the answer
@@ -99,6 +99,8 @@ func (r *request) serve() {
 	case !found:
 		r.lost()
 		return
+	case !r.readQuery():
+		return
 	case r.method == http.MethodOptions:
 		r.setHeader("Allow", strings.Join(act.allowed, ","))
 		r.nothing()
@@ -111,10 +113,21 @@ func (r *request) serve() {
 	}
 	r.rest, r.call = rest, r.act.call
 	r.judged = d.rechecks.Load()
-	if r.query = r.head.URL.Query(); !r.identify() || !r.parse() || !r.admit() {
+	if !r.identify() || !r.parse() || !r.admit() {
 		return
 	}
 	r.run()
+}
+
+// readQuery reads the parameters. If one of them cannot be read the request has been answered,
+// as Consul answers it: to go on without that one could write what a condition forbids.
+func (r *request) readQuery() bool {
+	var err error
+	if r.query, err = url.ParseQuery(r.head.URL.RawQuery); err != nil {
+		r.absent = true
+		r.fail(http.StatusInternalServerError, "")
+	}
+	return err == nil
 }
 
 // refusedEarly answers a request whose body has not come whole, if whatever that says it
@@ -129,8 +142,8 @@ func (r *request) refusedEarly() bool {
 	if r.act, found = act.methods[r.method]; !found {
 		return false
 	}
-	r.rest, r.call, r.query = rest, r.act.call, r.head.URL.Query()
-	if !r.identify() || !r.parse() {
+	r.rest, r.call = rest, r.act.call
+	if !r.readQuery() || !r.identify() || !r.parse() {
 		return true
 	}
 	lane := r.lane()
