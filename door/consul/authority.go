@@ -75,16 +75,15 @@ func (r *request) identify() bool {
 	return true
 }
 
-// token is the one that the request brings. Whoever brings an Authorization header of
-// another scheme brings none: proxies have theirs.
+// token is the one that the request brings: as in Consul the parameter's before any
+// header's. Whoever brings an Authorization header of another scheme brings none: proxies
+// have theirs.
 func (r *request) token() string {
-	if t := r.header.Get("X-Consul-Token"); t != "" {
+	if t := or(r.query.Get("token"), r.header.Get("X-Consul-Token")); t != "" {
 		return t
 	}
-	if t, ok := auth.Bearer(r.header.Get("Authorization")); ok && t != "" {
-		return t
-	}
-	return r.query.Get("token")
+	t, _ := auth.Bearer(r.header.Get("Authorization"))
+	return t
 }
 
 // defaultPolicy is what happens to whom no policy speaks of.

@@ -391,6 +391,9 @@ func TestTokens(t *testing.T) {
 		{"/k", "X-Consul-Token", token, 404},
 		{"/k", "Authorization", "Bearer " + token, 404},
 		{"/k?token=" + token, "Accept", "*/*", 404},
+		{"/k?token=" + token, "X-Consul-Token", "unknown", 404},
+		{"/k?token=" + token, "Authorization", "Bearer unknown", 404},
+		{"/k?token=unknown", "X-Consul-Token", token, 403},
 		{"/k", "X-Consul-Token", "unknown", 403},
 		{"/k", "Authorization", "Basic eDp5", 403},
 		{"/k", "Accept", "*/*", 403},
@@ -403,7 +406,7 @@ func TestTokens(t *testing.T) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.records) != 4 {
+	if len(m.records) != 5 {
 		t.Errorf("denied: %+v", m.records)
 	}
 }
