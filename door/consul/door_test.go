@@ -46,7 +46,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/nothing", 404, "Invalid URL path: not a recognized HTTP API endpoint\n", ""},
 		{"PUT", "/v1/status/leader", 405, "method PUT not allowed", "OPTIONS,GET"},
 		{"OPTIONS", "/v1/status/leader", 200, "", "OPTIONS,GET"},
-		{"GET", "/v1/agent/members?dc=elsewhere", 500, "No path to datacenter", ""},
+		{"GET", "/v1/status/peers?dc=elsewhere", 500, "No path to datacenter", ""},
 		{"GET", "/v1/agent/members?wait=long", 400, "Invalid wait time", ""},
 		{"GET", "/v1/agent/members?index=-1", 400, "Invalid index", ""},
 		{"GET", "/v1/agent/members?stale&consistent", 400, "Cannot specify ?stale with ?consistent, conflicting semantics.", ""},

@@ -18,7 +18,7 @@ type options struct {
 	wait       time.Duration   // so long at most
 	stale      bool
 	consistent bool
-	maxStale   time.Duration // with stale; 0: any age
+	maxStale   time.Duration // with stale; not above 0: any age
 	pretty     bool
 	cached     bool
 	filter     string
@@ -29,7 +29,7 @@ func (o *options) blocking() bool { return o.index != 0 || o.hash != "" }
 
 // own reports whether the member's own view will do, which is of an age.
 func (o *options) own(age time.Duration) bool {
-	return o.cached && !o.consistent || o.stale && (o.maxStale == 0 || age <= o.maxStale)
+	return o.cached || o.stale && (o.maxStale <= 0 || age <= o.maxStale)
 }
 
 // want is what the request waits for.
@@ -54,7 +54,7 @@ func (r *request) parse() bool {
 		o.hash = "" // it is none, and is waited for by nobody
 	}
 	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
-	if dc := q.Get("dc"); dc != "" && dc != r.door.cfg.Datacenter {
+	if dc := or(q.Get("datacenter"), q.Get("dc")); dc != "" && dc != r.door.cfg.Datacenter && r.looksAtDatacenter() {
 		r.absent = true
 		r.failLooking(http.StatusInternalServerError, textNoDatacenter)
 		return false
@@ -69,21 +69,33 @@ func (r *request) parse() bool {
 		r.fail(http.StatusBadRequest, `Invalid header: "X-Consul-Namespace" - Namespaces are a Consul Enterprise feature`)
 		return false
 	}
+	if !r.parseStale() {
+		return false
+	}
 	if !ageful(r.header.Get("Cache-Control")) {
 		r.fail(http.StatusBadRequest, "Invalid Cache-Control header.")
 		return false
 	}
-	if o.stale && o.consistent {
-		r.fail(http.StatusBadRequest, "Cannot specify ?stale with ?consistent, conflicting semantics.")
-		return false
-	}
-	if !r.parseWait() || !r.parseStale() {
+	if !r.parseWait() {
 		return false
 	}
 	if !reads(r.method) { // a change waits for no other result, and is not to be taken for what does
 		o.index, o.hash = 0, ""
 	}
 	return true
+}
+
+// looksAtDatacenter reports whether the parameter that names a datacenter means something to
+// the endpoint. What an agent does itself is done where it is, and a registration says in its
+// body where it belongs; yet clients that are set up for a datacenter name it each time.
+func (r *request) looksAtDatacenter() bool {
+	switch r.path {
+	case "/v1/agent/connect/ca/roots":
+		return true
+	case "/v1/catalog/register", "/v1/catalog/deregister", "/v1/catalog/datacenters", "/v1/coordinate/datacenters", "/v1/event/list", "/v1/operator/raft/transfer-leader":
+		return false
+	}
+	return !strings.HasPrefix(r.path, "/v1/agent/")
 }
 
 // ageful reports whether the ages in a Cache-Control header are some. What they say is
@@ -124,16 +136,26 @@ func (r *request) parseWait() bool {
 	return true
 }
 
+// parseStale reads how old an answer may be. Who names an age above 0 takes what has it; any
+// other says nothing.
 func (r *request) parseStale() bool {
-	text := r.query.Get("max_stale")
-	if text == "" {
-		return true
+	o := &r.opts
+	if text := r.query.Get("max_stale"); text != "" {
+		var err error
+		if o.maxStale, err = time.ParseDuration(text); err != nil {
+			r.fail(http.StatusBadRequest, "Invalid max_stale value %q", text)
+			return false
+		}
+		o.stale = o.stale || o.maxStale > 0
 	}
-	var err error
-	if r.opts.maxStale, err = time.ParseDuration(text); err != nil {
-		r.fail(http.StatusBadRequest, "Invalid max_stale value %q", text)
-		return false
+	for _, of := range [...]struct {
+		asked bool
+		name  string
+	}{{o.stale, "stale"}, {o.cached, "cached"}} {
+		if of.asked && o.consistent {
+			r.fail(http.StatusBadRequest, "Cannot specify ?%s with ?consistent, conflicting semantics.", of.name)
+			return false
+		}
 	}
-	r.opts.stale = !r.opts.consistent // who names an age takes what has it
 	return true
 }

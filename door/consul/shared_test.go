@@ -108,10 +108,19 @@ func TestBlockingReads(t *testing.T) {
 	if a := c.read("GET"); a.body != "{\n    \"Value\": \"one\"\n}\n" {
 		t.Errorf("%q", a.body)
 	}
-	for query, want := range map[string]string{"": "leader", "stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader"} {
+	for query, want := range map[string]string{
+		"": "leader", "stale": "stale", "consistent": "consistent", "max_stale=10s": "stale", "cached": "leader",
+		"max_stale=0s": "leader", "max_stale=-1s": "leader", "consistent&max_stale=0s": "consistent", "stale&max_stale=0s": "stale",
+	} {
 		c.get("/v1/health/k?" + query)
 		if a := c.read("GET"); a.Header.Get("X-Consul-Effective-Consistency") != want || a.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %v", query, a.Status, a.Header)
+		}
+	}
+	for query, named := range map[string]string{"stale&consistent": "stale", "consistent&max_stale=1s": "stale", "cached&consistent": "cached"} {
+		c.get("/v1/health/k?" + query)
+		if a := c.read("GET"); a.StatusCode != http.StatusBadRequest || a.body != "Cannot specify ?"+named+" with ?consistent, conflicting semantics." {
+			t.Errorf("%s: %s %q", query, a.Status, a.body)
 		}
 	}
 	m.blocked(0)

@@ -54,11 +54,11 @@ func TestG47_WhatAsksForNothingIsReadSlowly(t *testing.T) {
 // What no cluster of ours has, and what cannot be read, is as much as nothing.
 func TestG47_WhatIsNotHereIsReadSlowly(t *testing.T) {
 	for path, status := range map[string]int{
-		"GET /v1/acl/tokens":              http.StatusUnauthorized,
-		"PUT /v1/acl/policy":              http.StatusUnauthorized,
-		"GET /v1/kv/key?dc=elsewhere":     http.StatusInternalServerError,
-		"GET /v1/kv/key?raw;stale":        http.StatusInternalServerError,
-		"GET /v1/agent/self?dc=elsewhere": http.StatusInternalServerError,
+		"GET /v1/acl/tokens":                http.StatusUnauthorized,
+		"PUT /v1/acl/policy":                http.StatusUnauthorized,
+		"GET /v1/kv/key?dc=elsewhere":       http.StatusInternalServerError,
+		"GET /v1/kv/key?raw;stale":          http.StatusInternalServerError,
+		"GET /v1/status/peers?dc=elsewhere": http.StatusInternalServerError,
 	} {
 		lanes, err := admit.New(admit.Limits{}, nil)
 		if err != nil {
