@@ -7,14 +7,17 @@ import (
 	"strings"
 )
 
-// cleaned sends a client on whose path has empty elements or dots, and reports whether it
-// has. What only shows once it is decoded is cleaned where it is: no key has such elements
-// in its name, whichever way it was written.
+// cleaned sends a client on whose path has empty elements or dots, or lacks the slash at
+// the end of a route, and reports whether it has. What only shows once it is decoded is
+// cleaned where it is: no key has such elements in its name, whichever way it was written.
 func (r *request) cleaned() bool {
 	sent := r.head.URL.EscapedPath()
 	clean := cleanPath(sent)
+	r.path = cleanPath(r.path)
+	if r.door.routes.lacksSlash(r.path) {
+		clean += "/"
+	}
 	if clean == sent {
-		r.path = cleanPath(r.path)
 		return false
 	}
 	if r.head.URL.RawQuery != "" {

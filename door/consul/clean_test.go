@@ -15,6 +15,10 @@ func TestPathsAreCleaned(t *testing.T) {
 		{"PUT", "/v1/kv/a//b/../c/?flags=1&cas=0", "/v1/kv/a/c/?flags=1&cas=0"},
 		{"GET", "/v1//kv/%2Fa", "/v1/kv/%2Fa"},
 		{"GET", "/../v1/kv/./a", "/v1/kv/a"},
+		{"GET", "/v1/kv?recurse", "/v1/kv/?recurse"},
+		{"PUT", "/v1/kv", "/v1/kv/"},
+		{"GET", "/v1//health/./state", "/v1/health/state/"},
+		{"GET", "/v1/agent/health/service/id", "/v1/agent/health/service/id/"},
 	} {
 		a := m.do(c.method, c.path, "")
 		if a.StatusCode != http.StatusTemporaryRedirect || a.Header.Get("Location") != c.to || (a.body == "") != (c.method == "PUT") {
@@ -25,6 +29,8 @@ func TestPathsAreCleaned(t *testing.T) {
 		{"an element that is empty once decoded", "PUT", "/v1/kv/a/%2Fb", "x", 200, "true"},
 		{"one that begins with a dot", "PUT", "/v1/kv/a/.hidden", "x", 200, "true"},
 		{"a slash at the end", "PUT", "/v1/kv/a/c/", "x", 200, "true"},
+		{"no slash that would make a route", "GET", "/v1/health", "", 404, "Invalid URL path: not a recognized HTTP API endpoint\n"},
+		{"a route with one and without", "GET", "/v1/query", "", 200, "[]"},
 		{"they are as they are stored", "GET", "/v1/kv/a?keys", "", 200, `["a/.hidden","a/b","a/c/"]`},
 	})
 }

@@ -90,6 +90,14 @@ func newRouter() *router {
 // wayOf is how a call is named in the table of calls.
 func wayOf(method, path string) string { return doorName + "." + method + " " + path }
 
+// lacksSlash reports whether a path is no route, but one if a slash is added.
+func (t *router) lacksSlash(path string) bool {
+	if t.exact[path] != nil {
+		return false
+	}
+	return slices.ContainsFunc(t.prefixes, func(s *served) bool { return len(s.path) == len(path)+1 && strings.HasPrefix(s.path, path) })
+}
+
 // find returns what serves a path, and the rest of the path.
 func (t *router) find(path string) (*served, string, bool) {
 	if s := t.exact[path]; s != nil {
