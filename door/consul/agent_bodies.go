@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -171,9 +172,11 @@ func (b *agentServiceBody) command(d *Door) (*catalog.Command, *unfit) {
 	return cmd, nil
 }
 
+// checks are those that are to be registered. A Check that says nothing is none, as clients
+// send one that was left out; an element of Checks is one whatever it says.
 func (b *agentServiceBody) checks() (list []*agentCheckBody) {
-	for _, c := range append([]*agentCheckBody{b.Check}, b.Checks...) {
-		if c != nil {
+	for i, c := range append([]*agentCheckBody{b.Check}, b.Checks...) {
+		if c != nil && (i > 0 || !c.empty()) {
 			list = append(list, c)
 		}
 	}
@@ -221,6 +224,20 @@ func (b *agentServiceBody) record(d *Door) (*catalog.Service, *unfit) {
 		return nil, bad("%s", text)
 	}
 	return s, nil
+}
+
+// empty reports whether the check says nothing, but for which service it is of: that is
+// the one that it is registered with.
+func (b *agentCheckBody) empty() bool {
+	c := *b
+	c.ServiceID, c.ServiceIDSnake = "", ""
+	if len(c.ScriptArgs)+len(c.Args) == 0 {
+		c.ScriptArgs, c.Args = nil, nil
+	}
+	if !c.h2PingUsesTLS() {
+		c.H2PingUseTLS, c.H2PingUseTLSSnake = nil, nil
+	}
+	return reflect.DeepEqual(c, agentCheckBody{})
 }
 
 func (b *agentCheckBody) id() string { return or(b.CheckID, b.ID) }

@@ -2,6 +2,8 @@ package consul
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 )
 
@@ -26,5 +28,32 @@ func TestChecksAsTheyAreRegistered(t *testing.T) {
 		if g, w := string(got.encode()), string(want.encode()); g != w {
 			t.Errorf("%s: %s, want %s", text, g, w)
 		}
+	}
+}
+
+// A Check that says nothing is none: clients send one for what was left out. An element of
+// Checks is one.
+func TestAnEmptyCheckIsNone(t *testing.T) {
+	m := startMember(t, nil)
+	for body, want := range map[string]int{
+		`{"Name":"a","Check":{}}`:                                                 200,
+		`{"Name":"a","Check":null,"Checks":null}`:                                 200,
+		`{"Name":"a","Check":{"ServiceID":"a","Status":"","ScriptArgs":[]}}`:      200,
+		`{"Name":"a","Check":{"H2PingUseTLS":false,"TTL":0,"Header":null}}`:       200,
+		`{"Name":"a","Check":{"H2PingUseTLS":true}}`:                              400,
+		`{"Name":"a","Check":{"Name":"n"}}`:                                       400,
+		`{"Name":"a","Check":{"Header":{}}}`:                                      400,
+		`{"Name":"a","Check":{},"Checks":[{}]}`:                                   400,
+		`{"Name":"b","Check":{},"Checks":[{"TTL":"10s"}]}`:                        200,
+		`{"Name":"c","Check":{"TTL":"10s"},"Checks":[{"TTL":"10s","Notes":"n"}]}`: 200,
+	} {
+		if a := m.do("PUT", "/v1/agent/service/register", body); a.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", body, a.StatusCode, a.body, want)
+		}
+	}
+	var checks map[string]checkJSON
+	m.decoded("/v1/agent/checks", &checks)
+	if got := slices.Sorted(maps.Keys(checks)); !slices.Equal(got, []string{"service:b", "service:c:1", "service:c:2"}) {
+		t.Errorf("checks %q", got)
 	}
 }
