@@ -53,7 +53,7 @@ const (
 // agentMember is a member as /v1/agent/members shows it.
 type agentMember struct {
 	Name        string
-	Addr        string
+	Addr        string `bexpr:"-"` // to Consul it is bytes, which equal nothing
 	Port        uint16
 	Tags        map[string]string
 	Status      int
@@ -107,15 +107,22 @@ func memberID(id uint64) string {
 	return incumbent.SessionID(b).String()
 }
 
-// agentMembers lists the members.
+// agentMembers lists the members that a filter selects.
 func agentMembers(d *Door, r *request) {
 	if s := r.query.Get("segment"); s != "" && s != "_all" { // which the command asks for
 		r.fail(http.StatusInternalServerError, "Network segments are not supported in this version of Consul")
 		return
 	}
+	e, err := expressionOf[agentMember](&d.expressions, r.opts.filter)
+	if err != nil {
+		r.fail(http.StatusInternalServerError, "%v", err)
+		return
+	}
 	out := []agentMember{}
 	for _, m := range d.cfg.Cluster.Members() {
-		out = append(out, d.agentMember(&m))
+		if shown := d.agentMember(&m); e.selects(&shown) {
+			out = append(out, shown)
+		}
 	}
 	r.json(http.StatusOK, out)
 }

@@ -111,13 +111,18 @@ func agentServices(d *Door, r *request) {
 	}
 	seen := r.who.sights()
 	r.agentView(func(v *catalog.View) {
-		out := map[string]*agentServiceJSON{}
+		out, hides := map[string]*agentServiceJSON{}, false
 		v.NodeServices(d.namespace, d.cfg.Node, func(s *catalog.Service) bool {
-			if agentHas(s) && seen.service(s.Name) && (e == nil || e.selects(serviceOf(s))) {
+			switch {
+			case !agentHas(s):
+			case !seen.service(s.Name):
+				hides = true
+			case e == nil || e.selects(serviceOf(s)):
 				out[s.ID] = d.agentServiceOf(s)
 			}
 			return true
 		})
+		r.tellFiltered(hides)
 		r.json(http.StatusOK, out)
 	})
 }
@@ -131,14 +136,20 @@ func agentChecks(d *Door, r *request) {
 	}
 	seen := r.who.sights()
 	r.agentView(func(v *catalog.View) {
-		out := map[string]*checkJSON{}
+		out, hides := map[string]*checkJSON{}, false
 		v.NodeChecks(d.namespace, d.cfg.Node, func(c *catalog.Check) bool {
-			if shown := checkOf(c); !incumbent.Alike(c.ID, nodeHealth) && seen.of(c.Node, c.ServiceName) && e.selects(shown) {
+			shown := checkOf(c)
+			switch {
+			case incumbent.Alike(c.ID, nodeHealth):
+			case !seen.of(c.Node, c.ServiceName):
+				hides = true
+			case e.selects(shown):
 				shown.CreateIndex, shown.ModifyIndex = 0, 0
 				out[c.ID] = shown
 			}
 			return true
 		})
+		r.tellFiltered(hides)
 		r.json(http.StatusOK, out)
 	})
 }
@@ -276,10 +287,11 @@ func (d *Door) agentHealthOf(i *catalog.Instance) *agentHealthJSON {
 	return out
 }
 
-// healthReply answers how something is, as a text if that is asked for.
+// healthReply answers how something is, as a text if that is asked for: by what is
+// accepted, whatever the parameter says, or by that.
 func (r *request) healthReply(status int, reason string, v any) {
 	r.setHeader("X-Consul-Reason", reason)
-	if r.query.Get("format") == "text" {
+	if strings.HasPrefix(r.header.Get("Accept"), "text/plain") || r.query.Get("format") == "text" {
 		r.bytes(status, "text/plain", []byte(reason))
 		return
 	}

@@ -212,6 +212,11 @@ func TestHealthOfTheAgentsServices(t *testing.T) {
 	} {
 		m.does("GET", path, "", want)
 	}
+	for accept, want := range map[string]bool{"text/plain": true, "text/plain;q=0.9, */*": true, "*/*, text/plain": false} { // it is what comes first
+		if a := m.do("GET", byID+"w1?format=json", "", "Accept", accept); (a.body == "passing") != want {
+			t.Errorf("%s: %s %q", accept, a.Status, a.body)
+		}
+	}
 	m.does("PUT", "/v1/agent/check/fail/service:w2", "", "200 ")
 	m.does("GET", byName+"web?format=text", "", "503 critical")
 	m.does("PUT", "/v1/agent/service/maintenance/w1?enable=true&reason=why", "", "200 ")

@@ -302,10 +302,32 @@ type gauge struct {
 	Labels map[string]string
 }
 
-// agentMetrics shows the door's own numbers, or with ?format=prometheus all of the
-// member's.
+// wantsPrometheus reports whether metrics are asked for as Prometheus reads them, by a
+// parameter or by what is accepted: the types, and the version of the second, that Consul
+// looks for.
+func (r *request) wantsPrometheus() bool {
+	if r.query.Get("format") == "prometheus" {
+		return true
+	}
+	for accepted := range strings.SplitSeq(r.header.Get("Accept"), ",") {
+		kind, params, _ := strings.Cut(accepted, ";")
+		first, _, _ := strings.Cut(params, ";")
+		switch strings.ToLower(strings.Trim(kind, " ")) {
+		case "application/openmetrics-text":
+			return true
+		case "text/plain":
+			if strings.Trim(first, " ") == "version=0.4.0" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// agentMetrics shows the door's own numbers, or all of the member's as Prometheus reads
+// them.
 func agentMetrics(d *Door, r *request) {
-	if r.query.Get("format") == "prometheus" && d.cfg.Operator.Prometheus != nil {
+	if r.wantsPrometheus() && d.cfg.Operator.Prometheus != nil {
 		text, contentType, err := d.cfg.Operator.Prometheus()
 		if err != nil {
 			r.failFor(err)

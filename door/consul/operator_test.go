@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -127,5 +128,53 @@ func TestTokensAreToldOnlyWithPolicies(t *testing.T) {
 	}
 	if a := m.do("GET", "/v1/acl/token/self", ""); a.StatusCode != http.StatusForbidden {
 		t.Errorf("nobody: %s %q", a.Status, a.body)
+	}
+}
+
+// Members are listed as a filter selects them.
+func TestMembersAreFiltered(t *testing.T) {
+	m := startMember(t, nil)
+	m.lone.mu.Lock()
+	m.lone.members = append(m.lone.members, Member{ID: 8, Name: "n2", Address: "127.0.0.2:8301", Voter: true})
+	m.lone.mu.Unlock()
+	for filter, want := range map[string]string{
+		``: "n1 n2", `Name==n2`: "n2", `Status==1`: "n1", `Port==8301 or Tags.id==none`: "n2", `Tags.dc==dc1`: "n1 n2", `Name==n3`: "",
+	} {
+		var list []agentMember
+		m.decoded("/v1/agent/members?filter="+url.QueryEscape(filter), &list)
+		var names []string
+		for _, of := range list {
+			names = append(names, of.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", filter, got, want)
+		}
+	}
+	for _, filter := range []string{`Name`, `Nothing==1`, `Addr=="127.0.0.1"`} {
+		a := m.do("GET", "/v1/agent/members?filter="+url.QueryEscape(filter), "")
+		if a.StatusCode != http.StatusInternalServerError || !strings.HasPrefix(a.body, "Failed to create boolean expression evaluator: ") {
+			t.Errorf("%s: %s %q", filter, a.Status, a.body)
+		}
+	}
+}
+
+// Metrics are shown as Prometheus reads them to who says so, in the ways that Consul knows.
+func TestMetricsAsTheyAreAccepted(t *testing.T) {
+	m := startMember(t, func(c *Config) {
+		c.Operator.Prometheus = func() ([]byte, string, error) { return []byte("up 1\n"), "text/plain; version=0.0.4", nil }
+	})
+	for accept, want := range map[string]bool{
+		"*/*": false, "text/plain": false, "text/plain;version=0.0.4": false, "application/json, text/plain; q=1; version=0.4.0": false,
+		"application/openmetrics-text":                     true,
+		"application/OpenMetrics-text; version=1.0.0":      true,
+		"text/html,  text/plain; version=0.4.0 ;q=0.5,*/*": true,
+	} {
+		a := m.do("GET", "/v1/agent/metrics", "", "Accept", accept)
+		if got := a.body == "up 1\n"; got != want || a.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %q", accept, a.Status, a.body)
+		}
+	}
+	if a := m.get("/v1/agent/metrics?format=prometheus"); a.body != "up 1\n" {
+		t.Errorf("%q", a.body)
 	}
 }

@@ -130,9 +130,7 @@ type metaJSON struct {
 // meta is that of this request, whose headers say it, too.
 func (r *request) meta(filtered bool) metaJSON {
 	r.setHeader("X-Consul-Index", "1")
-	if filtered {
-		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
-	}
+	r.tellFiltered(filtered)
 	r.consistencyHeaders()
 	level, age := r.consistency()
 	return metaJSON{Index: 1, LastContact: age.Milliseconds(), KnownLeader: r.knowsLeader(), ConsistencyLevel: level, ResultsFilteredByACLs: filtered}

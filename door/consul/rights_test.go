@@ -1,7 +1,10 @@
 package consul
 
 import (
+	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +66,47 @@ func TestG12_ListsShowWhatTheirCallerMaySee(t *testing.T) {
 			if a.StatusCode != http.StatusOK || got != tt.sees || filtered != (tt.sees != "ab") {
 				t.Errorf("%s: %s is shown %q, filtered: %v: %d %s", path, tt.who, got, filtered, a.StatusCode, a.body)
 			}
+		}
+	}
+}
+
+// Of what the agent has, too, each is shown what that one may see, and told that there is more.
+func TestG12_AnAgentsListsSayThatTheyAreNotWhole(t *testing.T) {
+	guard, as := agentsNamed(t, true, "all", "one", "node")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	m.send("/v1/agent/service/register", `{"Name":"web","Check":{"TTL":"1h"}}`)
+	m.send("/v1/agent/service/register", `{"Name":"db","Check":{"TTL":"1h"}}`)
+	for name, services := range map[string]string{"all": "*", "one": "web", "node": "none"} {
+		p := auth.Policy{Name: name, For: []string{"agent:" + name}, Rules: []auth.Rule{
+			{State: auth.Nodes, Namespace: "*", Prefix: "*", Verbs: auth.AllVerbs}, {State: auth.Services, Namespace: "*", Prefix: services, Verbs: auth.AllVerbs},
+		}}
+		if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: p}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	for _, tt := range []struct {
+		who, path, shows string
+		filtered         bool
+	}{
+		{"all", "services", "db web", false},
+		{"all", "services?filter=Service==other", "", false},
+		{"one", "services", "web", true},
+		{"one", "services?filter=Service==other", "", true},
+		{"node", "services", "", true},
+		{"all", "checks", "service:db service:web", false},
+		{"one", "checks", "service:web", true},
+		{"one", "checks?filter=ServiceName==other", "", true},
+		{"node", "checks", "", true},
+	} {
+		path, want := "/v1/agent/"+tt.path, tt.shows
+		a := m.do("GET", path, "", as[tt.who]...)
+		var shown map[string]any
+		if err := json.Unmarshal([]byte(a.body), &shown); err != nil {
+			t.Fatalf("%s: %s %q", path, a.Status, a.body)
+		}
+		got := strings.Join(slices.Sorted(maps.Keys(shown)), " ")
+		if filtered := a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"; got != want || filtered != tt.filtered {
+			t.Errorf("%s: %s is shown %q, filtered: %v", path, tt.who, got, filtered)
 		}
 	}
 }

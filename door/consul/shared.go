@@ -342,9 +342,7 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 			r.consistencyHeaders()
 		}
 	}
-	if res.filtered {
-		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
-	}
+	r.tellFiltered(res.filtered)
 	status := or(res.status, http.StatusOK)
 	if res.body == nil {
 		r.send(status, nil)
@@ -382,6 +380,13 @@ func (r *request) consistency() (level string, age time.Duration) {
 func (r *request) knowsLeader() bool {
 	leader, _ := r.door.engine.Node().Leader()
 	return leader != 0
+}
+
+// tellFiltered says whether something was left out that the caller may not see.
+func (r *request) tellFiltered(hides bool) {
+	if hides {
+		r.setHeader("X-Consul-Results-Filtered-By-Acls", "true")
+	}
 }
 
 // consistencyHeaders say how the state that was read stands to the leader's.
