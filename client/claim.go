@@ -232,15 +232,23 @@ func (s *Session) acceptOnce(ctx context.Context, name incumbent.Name, token inc
 
 // key returns a key for a new operation.
 func (s *Session) key(ctx context.Context) (*apiv1.Idempotency, error) {
-	if s.c.base() == 0 {
-		asked := s.clock()
-		a, err := s.request(ctx, func() *apiv1.ClientFrame { return s.lookup(nil, 1) })
-		if err != nil {
-			return nil, err
-		}
-		s.c.learned(asked, a.GetGetSession().GetIndex())
+	key := s.c.NewKey()
+	return key, s.c.complete(ctx, key, s.learn)
+}
+
+// learn is [Client.learn] over the session's stream. A session that is over has nothing to
+// show there, and what it is asked for says so itself.
+func (s *Session) learn(ctx context.Context) error {
+	asked := s.clock()
+	a, err := s.request(ctx, func() *apiv1.ClientFrame { return s.lookup(nil, 1) })
+	if gone(err) {
+		return s.c.learn(ctx)
 	}
-	return s.c.NewKey(), nil
+	if err != nil {
+		return err
+	}
+	s.c.learned(asked, a.GetGetSession().GetIndex())
+	return nil
 }
 
 // lookup asks for a page of what the session holds: behind a name, and up to
@@ -306,7 +314,6 @@ func (s *Session) operateIf(ctx context.Context, again func(error, bool) bool, o
 		return nil, err
 	}
 	res := a.GetOperation()
-	s.c.saw(max(res.GetClaim().GetIndex(), res.GetRelease().GetIndex(), res.GetCloseSession().GetIndex()))
 	return res, DetailError(res.GetError())
 }
 
@@ -346,6 +353,7 @@ func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool
 			return nil, unsure, err
 		}
 		a, err := l.call(ctx, frame())
+		s.c.saw(indexOf(a))
 		unsure = unsure || a == nil || incumbent.KindOf(err) == incumbent.Unknown
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
@@ -357,6 +365,17 @@ func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool
 			return nil, unsure, err
 		}
 	}
+}
+
+// indexOf is the index that a frame shows; 0: none.
+func indexOf(a *apiv1.ServerFrame) uint64 {
+	op := a.GetOperation()
+	return max(
+		op.GetClaim().GetIndex(), op.GetRelease().GetIndex(), op.GetCloseSession().GetIndex(),
+		a.GetPut().GetIndex(), a.GetDelete().GetIndex(), a.GetLock().GetIndex(), a.GetUnlock().GetIndex(), a.GetTxn().GetIndex(),
+		a.GetGetKey().GetIndex(), a.GetGetSession().GetIndex(),
+		a.GetWatchKeys().GetProgressIndex(), a.GetWatchService().GetProgressIndex(), a.GetWatchTables().GetProgressIndex(),
+	)
 }
 
 // waitLink returns the session's link, when it has one.

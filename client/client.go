@@ -106,7 +106,7 @@ type Client struct {
 	creds    incumbentv1connect.CredentialServiceClient
 	clock    func() time.Duration // boottime, or a test's
 	index    atomic.Uint64        // newest index any answer has shown
-	seen     atomic.Int64         // on clock: when the index was the newest for certain
+	seen     atomic.Int64         // on clock: when the index was heard, or asked for
 
 	streams func(context.Context, StreamOptions) (*Stream, *bufio.Reader, error) // DialStream, or a test's
 
@@ -173,7 +173,9 @@ func (c *Client) Trust() incumbentv1connect.TrustServiceClient { return c.trust 
 // Index returns the newest index that any answer has shown this client.
 func (c *Client) Index() incumbent.Index { return incumbent.Index(c.index.Load()) }
 
-// saw remembers an index, so that keys chosen from now on name it as their base.
+// saw remembers an index, so that keys chosen from now on name it as their base. Any
+// index that a member has shown is one: what is sent from now on has a greater one. How
+// old it is decides only whether the log may have forgotten results since.
 func (c *Client) saw(index uint64) {
 	for {
 		old := c.index.Load()
@@ -224,13 +226,14 @@ func (c *Client) learned(asked time.Duration, index uint64) {
 }
 
 // complete gives a key its base, if it has none yet: a request is sent only
-// with an index from which on the servers know all results of keys.
-func (c *Client) complete(ctx context.Context, k *apiv1.Idempotency) error {
+// with an index from which on the servers know all results of keys. learn asks for the
+// present one.
+func (c *Client) complete(ctx context.Context, k *apiv1.Idempotency, learn func(context.Context) error) error {
 	if len(k.GetKey()) == 0 || k.BaseIndex != 0 {
 		return nil
 	}
 	if c.base() == 0 {
-		if err := c.learn(ctx); err != nil {
+		if err := learn(ctx); err != nil {
 			return err
 		}
 	}
@@ -292,7 +295,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		i.authorize(req.Header())
 		if m, ok := req.Any().(interface{ GetIdempotency() *apiv1.Idempotency }); ok {
-			if err := i.c.complete(ctx, m.GetIdempotency()); err != nil {
+			if err := i.c.complete(ctx, m.GetIdempotency(), i.c.learn); err != nil {
 				return nil, connect.NewError(connect.CodeUnavailable, err)
 			}
 		}

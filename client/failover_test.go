@@ -170,7 +170,7 @@ func TestG25_ARepeatedCallAppliesOnce(t *testing.T) {
 	direct := clientOf(t, s.URL())
 	mustClaim(t, openSession(t, direct, SessionConfig{}), "warm") // an empty log has no index to choose a key by
 	key := direct.NewKey()
-	if err := direct.complete(testContext(t), key); err != nil {
+	if err := direct.complete(testContext(t), key, direct.learn); err != nil {
 		t.Fatal(err)
 	}
 	req := keyedClaim(c, "db")

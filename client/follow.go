@@ -105,6 +105,7 @@ func (f *followed) told(l *link, turn uint64, a *apiv1.ServerFrame) {
 		f.s.mu.Lock()
 		f.pause = minPause
 		f.s.mu.Unlock()
+		f.s.c.saw(indexOf(a))
 		f.of.take(turn, a)
 	case retryable(err):
 		if pause, begun := f.refuse(l, err); begun {

@@ -41,7 +41,7 @@ func (s *Session) overStream(m proto.Message) bool { return s != nil && proto.Si
 // of kind Unknown if an attempt may have taken effect.
 func (s *Session) change(ctx context.Context, m keyed, frame *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
 	key := m.GetIdempotency()
-	if err := s.c.complete(ctx, key); err != nil {
+	if err := s.c.complete(ctx, key, s.learn); err != nil {
 		return nil, err
 	}
 	attempts := 0

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,4 +143,53 @@ func TestAPutIsUnknownIfItsSessionEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A write over a session's stream makes no call besides, however long nothing was heard: the
+// present index is asked for over the stream. What answers and watches show need not be.
+func TestAWriteOverAStreamMakesNoCall(t *testing.T) {
+	var calls, lookups atomic.Int32
+	bases := make(chan uint64, 4)
+	m := &beatRefuser{kept: make(chan struct{})}
+	m.more = func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+		switch {
+		case f.GetGetSession() != nil:
+			lookups.Add(1)
+			return &apiv1.ServerFrame{Id: f.Id, Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Index: 20}}}
+		case f.GetPut() != nil:
+			bases <- f.GetPut().GetIdempotency().GetBaseIndex()
+			return &apiv1.ServerFrame{Id: f.Id, Answer: &apiv1.ServerFrame_Put{Put: &apiv1.PutResponse{Index: 30}}}
+		case f.GetWatchKeys() != nil:
+			return &apiv1.ServerFrame{Id: f.Id, Answer: &apiv1.ServerFrame_WatchKeys{WatchKeys: &apiv1.WatchKeysResponse{ProgressIndex: 40}}}
+		}
+		return nil
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/stream" {
+			calls.Add(1)
+		}
+		m.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	c, clock := clientOf(t, web.URL), &pausable{}
+	c.clock = clock.now
+	s := openSession(t, c, SessionConfig{TTL: time.Hour})
+	put := func(base uint64, asked int32) {
+		t.Helper()
+		if _, err := s.KV("").Put(testContext(t), "x", nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-bases; got != base || lookups.Load() != asked || calls.Load() != 0 {
+			t.Errorf("base %d after %d questions and %d calls, want %d after %d and none", got, lookups.Load(), calls.Load(), base, asked)
+		}
+	}
+	clock.ahead.Store(int64(maxIndexAge + time.Second))
+	put(20, 1)
+	put(30, 1)
+	clock.ahead.Store(int64(2 * (maxIndexAge + time.Second)))
+	cache := NewKeyCache("", WatchKeysOptions{Key: "x"})
+	changed := cache.Changed()
+	s.Follow(cache)
+	<-changed
+	put(40, 1)
 }
