@@ -124,7 +124,7 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 		return nil, false, err
 	}
 	var sent time.Duration
-	res, err := s.operateIf(ctx, s.claimsAgain, func() *apiv1.Operation {
+	res, err := s.operateIf(ctx, rebased(key, s.claimsAgain), func() *apiv1.Operation {
 		sent = s.clock()
 		s.asking(e)
 		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
@@ -339,6 +339,19 @@ func (s *Session) claimsAgain(err error, unsure bool) bool {
 	return (unsure || incumbent.KindOf(err) != incumbent.Overloaded) && s.again(err, unsure)
 }
 
+// rebased is again for what carries a key, which no request carried before. Refused for its
+// base, it gets another; if an attempt before that may have been executed, nobody knows any
+// more, and it is not repeated.
+func rebased(key *apiv1.Idempotency, again func(error, bool) bool) func(error, bool) bool {
+	return func(err error, unsure bool) bool {
+		base := newBase(err)
+		if base != 0 && !unsure {
+			key.BaseIndex = base
+		}
+		return (base == 0 || !unsure) && again(err, unsure)
+	}
+}
+
 // always is again for extensions, which go on until the deadline of what they extend.
 func always(error, bool) bool { return true }
 
@@ -354,10 +367,13 @@ func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool
 		}
 		a, err := l.call(ctx, frame())
 		s.c.saw(indexOf(a))
-		unsure = unsure || a == nil || incumbent.KindOf(err) == incumbent.Unknown
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
 		}
+		if !unsure && newBase(err) != 0 {
+			err = notExecuted(err)
+		}
+		unsure = unsure || a == nil || incumbent.KindOf(err) == incumbent.Unknown
 		if err == nil || !retryable(err) || ctx.Err() != nil || a != nil && !again(err, unsure) {
 			return a, unsure, err
 		}

@@ -55,7 +55,10 @@ const (
 )
 
 // maxIndexAge is how old an index may be to be the base of a new key. Servers
-// keep the results of keys for ten minutes and refuse a base from before that.
+// keep the results of keys for ten minutes, of the newest 100,000 keys, and refuse a base
+// from before that: with more than 1,700 keys a second it may be too old sooner. A request
+// that is refused for that, and of which no attempt may have been executed, is sent again
+// with the base that the refusal names.
 const maxIndexAge = time.Minute
 
 // Config says where the members are and who the caller is.
@@ -300,15 +303,35 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			}
 		}
 		i.c.budget.first(1)
-		call := safetyOfCall(req)
-		res, err := next(context.WithValue(ctx, safetyKey{}, call), req)
+		res, err := i.send(ctx, next, req)
 		if err != nil {
-			return nil, call.outcome(err)
+			return nil, err
 		}
 		if m, ok := res.Any().(interface{ GetIndex() uint64 }); ok {
 			i.c.saw(m.GetIndex())
 		}
 		return res, nil
+	}
+}
+
+// send sends a request whose key is complete. Refused for the base of a key that no request
+// carried before, it is sent again with another.
+func (i *interceptor) send(ctx context.Context, next connect.UnaryFunc, req connect.AnyRequest) (connect.AnyResponse, error) {
+	for {
+		call := safetyOfCall(req)
+		res, err := next(context.WithValue(ctx, safetyKey{}, call), req)
+		if err == nil {
+			return res, nil
+		}
+		base := newBase(AsError(err))
+		m, keyed := req.Any().(interface{ GetIdempotency() *apiv1.Idempotency })
+		if base == 0 || !keyed || req.Header().Get(headerFirst) == "" || call.unsure.Load() {
+			return nil, call.outcome(err)
+		}
+		m.GetIdempotency().BaseIndex = base
+		if ctx.Err() != nil || !i.c.budget.repeat(i.c.clock()) {
+			return nil, connect.NewError(connect.CodeUnavailable, notExecuted(AsError(err)))
+		}
 	}
 }
 
@@ -338,7 +361,8 @@ type safety struct {
 	repeat bool // may be sent again after an attempt whose outcome is unknown
 	prompt bool // is answered at once: a member that does not is silent
 
-	sent atomic.Bool // some attempt may have been executed
+	sent   atomic.Bool // some attempt may have been executed
+	unsure atomic.Bool // one may have been before the last
 }
 
 func safetyOfCall(req connect.AnyRequest) *safety {

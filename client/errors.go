@@ -41,10 +41,34 @@ func DetailError(d *apiv1.Error) error {
 	if !known {
 		kind = incumbent.Unknown // a newer server's kind: say nothing about the outcome
 	}
-	return &incumbent.Error{
+	err := &incumbent.Error{
 		Kind: kind, Message: d.Message, Hint: d.Hint, Member: d.Member, Leader: d.Leader,
 		RetryAfter: time.Duration(d.RetryAfterMs) * time.Millisecond,
 	}
+	if d.BaseIndex != 0 {
+		err.Err = oldBase(d.BaseIndex)
+	}
+	return err
+}
+
+// oldBase is the cause of an error that says that the base of a key is older than what the
+// log remembers of keys: the index from which on it remembers all.
+type oldBase uint64
+
+func (oldBase) Error() string { return "the base of the key is too old" }
+
+// newBase is the base with which a request may be sent again that was refused for its base,
+// and of which no attempt may have been executed; 0: it was refused for something else.
+func newBase(err error) uint64 {
+	var base oldBase
+	errors.As(err, &base)
+	return uint64(base)
+}
+
+// notExecuted is the error of a request that was refused for the base of its key, where no
+// attempt before that may have been executed.
+func notExecuted(err error) error {
+	return incumbent.Errorf(incumbent.Unavailable, "it was not executed: %w", err)
 }
 
 // transportError stands for an answer that no server of ours has written: a

@@ -183,6 +183,7 @@ func (t *transport) attempt(req *http.Request, body []byte, member *url.URL, saf
 	out := req.Clone(ctx)
 	if safe.sent.Load() {
 		out.Header.Del(headerFirst)
+		safe.unsure.Store(true)
 	}
 	out.URL.Scheme, out.URL.Host, out.Host = member.Scheme, member.Host, ""
 	out.URL.Path = member.Path + out.URL.Path

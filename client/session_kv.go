@@ -45,7 +45,7 @@ func (s *Session) change(ctx context.Context, m keyed, frame *apiv1.ClientFrame)
 		return nil, err
 	}
 	attempts := 0
-	a, unsure, err := s.attempt(ctx, s.again, func() *apiv1.ClientFrame {
+	a, unsure, err := s.attempt(ctx, rebased(key, s.again), func() *apiv1.ClientFrame {
 		attempts++
 		if key != nil {
 			key.First = attempts == 1

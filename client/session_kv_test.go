@@ -2,16 +2,21 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 // putRefuser is a member with streams that asks for the first puts once more.
@@ -192,4 +197,128 @@ func TestAWriteOverAStreamMakesNoCall(t *testing.T) {
 	s.Follow(cache)
 	<-changed
 	put(40, 1)
+}
+
+// forgetfulKeys answers puts as the log does whose window of results begins at 100.
+type forgetfulKeys struct {
+	incumbentv1connect.UnimplementedKeyValueServiceHandler
+	mu    sync.Mutex // protects bases
+	bases []uint64
+}
+
+func (f *forgetfulKeys) put(k *apiv1.Idempotency) *apiv1.Error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bases = append(f.bases, k.GetBaseIndex()); k.GetBaseIndex() >= 100 {
+		return nil
+	}
+	return &apiv1.Error{Kind: incumbent.Unknown.String(), Message: "outside the window", BaseIndex: 120}
+}
+
+func (f *forgetfulKeys) Put(_ context.Context, r *connect.Request[apiv1.PutRequest]) (*connect.Response[apiv1.PutResponse], error) {
+	refusal := f.put(r.Msg.Idempotency)
+	if refusal == nil {
+		return connect.NewResponse(&apiv1.PutResponse{Index: 121}), nil
+	}
+	call := connect.NewError(connect.CodeUnknown, errors.New(refusal.Message))
+	detail, err := connect.NewErrorDetail(refusal)
+	if err != nil {
+		return nil, err
+	}
+	call.AddDetail(detail)
+	return nil, call
+}
+
+// A request whose base is older than the window of results, and of which no attempt may have
+// been executed, is sent again with the base that the refusal names.
+func TestG25_ABaseOutsideTheWindowIsRenewed(t *testing.T) {
+	renewed := []uint64{50, 120}
+	t.Run("put over a stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			s.c.saw(50)
+			time.Sleep(30 * time.Second)
+			var f forgetfulKeys
+			m.answerAll(func(frame *apiv1.ClientFrame) *apiv1.ServerFrame {
+				if e := f.put(frame.GetPut().GetIdempotency()); e != nil {
+					return &apiv1.ServerFrame{Error: e}
+				}
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Put{Put: &apiv1.PutResponse{Index: 121}}}
+			})
+			index, err := s.KV("").Put(t.Context(), "x", nil)
+			if index != 121 || err != nil || !slices.Equal(f.bases, renewed) {
+				t.Errorf("%d, %v with the bases %v, want %v", index, err, f.bases, renewed)
+			}
+		})
+	})
+	t.Run("claim", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			s.c.saw(50)
+			var f forgetfulKeys
+			m.answerAll(func(frame *apiv1.ClientFrame) *apiv1.ServerFrame {
+				claim := frame.GetOperation().GetClaim()
+				if e := f.put(claim.GetIdempotency()); e != nil {
+					return &apiv1.ServerFrame{Error: e}
+				}
+				return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: &apiv1.ClaimResponse{
+					Index: 121, HeldMs: 60_000, Lease: &apiv1.Lease{Name: claim.GetName(), Token: 121},
+				}}})
+			})
+			l, err := s.Claim(t.Context(), named("x"), ClaimOptions{})
+			if err != nil || l.Token() != 121 || !slices.Equal(f.bases, renewed) {
+				t.Errorf("%v with the bases %v, want %v", err, f.bases, renewed)
+			}
+		})
+	})
+	t.Run("call", func(t *testing.T) {
+		f := &forgetfulKeys{}
+		mux := http.NewServeMux()
+		mux.Handle(incumbentv1connect.NewKeyValueServiceHandler(f))
+		web := httptest.NewServer(mux)
+		defer web.Close()
+		c := clientOf(t, web.URL)
+		c.saw(50)
+		index, err := c.KV("").Put(testContext(t), "x", nil)
+		if index != 121 || err != nil || !slices.Equal(f.bases, renewed) {
+			t.Errorf("%d, %v with the bases %v, want %v", index, err, f.bases, renewed)
+		}
+		// Whether a caller has sent a key of his own before only he knows.
+		key := &apiv1.Idempotency{Key: []byte("k"), BaseIndex: 50}
+		_, err = c.Keys().Put(testContext(t), connect.NewRequest(&apiv1.PutRequest{Key: "x", Idempotency: key}))
+		if incumbent.KindOf(AsError(err)) != incumbent.Unknown || key.BaseIndex != 50 {
+			t.Errorf("%v, base %d", err, key.BaseIndex)
+		}
+	})
+}
+
+// Of a request without an answer, what became of it nobody knows once its base is outside the
+// window: it is not repeated. One that was refused at each attempt was not executed.
+func TestG25_WhatABaseOutsideTheWindowSaysOfAttempts(t *testing.T) {
+	for _, unsure := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.KV("").Put(t.Context(), "x", nil)
+				done <- err
+			}()
+			refusal := &apiv1.Error{Kind: incumbent.Unknown.String(), BaseIndex: 120}
+			want := incumbent.Unavailable
+			if unsure {
+				want = incumbent.Unknown
+				m.answer(m.next(), &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Unknown.String()}})
+				if f := m.next(); f.GetPut().GetIdempotency().GetBaseIndex() != 1 {
+					t.Errorf("sent again with another base: %v", f)
+				} else {
+					m.answer(f, &apiv1.ServerFrame{Error: refusal})
+				}
+			} else {
+				m.answerAll(func(*apiv1.ClientFrame) *apiv1.ServerFrame { return &apiv1.ServerFrame{Error: refusal} })
+			}
+			if err := <-done; incumbent.KindOf(err) != want {
+				t.Errorf("unsure %v: %v, want %v", unsure, err, want)
+			}
+		})
+	}
 }

@@ -26,8 +26,10 @@ func (s *State) once(c *command) Result {
 		return Result{Err: incumbent.Errorf(incumbent.Invalid, "base %d of the key is ahead of index %d", base, s.first)}
 	}
 	if base < s.keysFloor {
-		return Result{Err: incumbent.Errorf(incumbent.Unknown,
-			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)}
+		err := incumbent.Errorf(incumbent.Unknown,
+			"base %d of the key is outside the window of kept results, which begins at %d", base, s.keysFloor)
+		err.Err = OutsideWindow{Index: s.first}
+		return Result{Err: err}
 	}
 	id, op := string(c.keyID), c.op
 	r := s.execute(c)
@@ -43,6 +45,19 @@ func (s *State) once(c *command) Result {
 	e.keptResult(id, &r, family, record)
 	s.keep(kept{r.Index, string(e.B)})
 	return r
+}
+
+// OutsideWindow is the cause of the refusal of a command the base of whose key is older
+// than the results that are kept: that command was not executed, and whether one with its
+// key was before is not known. It is known to the member that applied the command alone, and
+// part of no record.
+type OutsideWindow struct {
+	Index incumbent.Index // of the command: a base from which on all results of keys are known
+}
+
+// Error says what the refusal is.
+func (OutsideWindow) Error() string {
+	return "the base of the key is outside the window of kept results"
 }
 
 // replay is the result of a command whose key is known.

@@ -1,8 +1,11 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // Forgetting kept results costs as much for each of them, however many they are.
@@ -22,5 +25,32 @@ func TestForgettingResultsIsLinear(t *testing.T) {
 	const n = 5000
 	if one, two := trim(n), trim(2*n); one < n || two > 2*one+16 {
 		t.Errorf("%d steps for %d, %d for twice as many", one, n, two)
+	}
+}
+
+// A command the base of whose key is older than what is kept is refused with a base from
+// which on all is known; one with that base is executed, if it carries the same key, too.
+func TestARefusalForTheBaseOfAKeyNamesANewOne(t *testing.T) {
+	s, one := New(), make([]Result, 1)
+	apply := func(base incumbent.Index) error {
+		s.Apply([][]byte{CheckpointCommand{}.Encode(Meta{KeyID: []byte("k"), KeyBase: base})}, one)
+		if one[0].Err == nil {
+			return nil
+		}
+		return one[0].Err
+	}
+	for range 3 {
+		s.Apply([][]byte{CheckpointCommand{}.Encode(Meta{})}, one)
+	}
+	s.Apply([][]byte{TrimKeysCommand{Through: s.index}.Encode(Meta{})}, one)
+	var window OutsideWindow
+	if err := apply(1); incumbent.KindOf(err) != incumbent.Unknown || !errors.As(err, &window) {
+		t.Fatalf("with an old base: %v", err)
+	}
+	if window.Index != s.index {
+		t.Errorf("it names %d at index %d", window.Index, s.index)
+	}
+	if err := apply(window.Index); err != nil {
+		t.Errorf("with the base that the refusal names: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // codeOf is the one table from a kind to this door's form; over HTTP the code
@@ -96,6 +97,10 @@ func errorPB(err error, s standing, lease *pb.Lease) *pb.Error {
 	}
 	if d.Leader == "" {
 		d.Leader = s.leaderOf(e.Kind)
+	}
+	var window core.OutsideWindow
+	if e.Kind == incumbent.Unknown && errors.As(e, &window) {
+		d.BaseIndex = uint64(window.Index)
 	}
 	return d
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // elsewhere is a member that does not lead.
@@ -119,5 +120,16 @@ func TestRecheckEndsStreams(t *testing.T) {
 	in.write(clientFrameBytes(ws.OpPing, true, []byte("y")))
 	if op, p := in.read(); op != ws.OpPong || string(p) != "y" {
 		t.Errorf("another's stream: %v %q", op, p)
+	}
+}
+
+// A refusal for the base of a key says so without words, and nothing else does.
+func TestARefusalForTheBaseOfAKeyIsMarked(t *testing.T) {
+	err := incumbent.Errorf(incumbent.Unknown, "the base is too old: %w", core.OutsideWindow{Index: 7})
+	if d := errorPB(err, standing{}, nil); d.Kind != "unknown" || d.BaseIndex != 7 {
+		t.Errorf("got %v", d)
+	}
+	if d := errorPB(incumbent.Errorf(incumbent.Unknown, "no answer"), standing{}, nil); d.BaseIndex != 0 {
+		t.Errorf("got %v", d)
 	}
 }

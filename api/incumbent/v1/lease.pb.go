@@ -3456,14 +3456,18 @@ func (x *ListSessionsResponse) GetMore() bool {
 
 // Error is the detail of every failed call and of every failed item.
 type Error struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // invalid, not_found, held, not_holder, overloaded, …
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Hint          string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // the setting or command that helps
-	RetryAfterMs  uint32                 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
-	Member        string                 `protobuf:"bytes,5,opt,name=member,proto3" json:"member,omitempty"` // which member answered
-	Leader        string                 `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"` // who leads, if known: its name; of not_leader its URL, where to go on
-	Lease         *Lease                 `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`   // held, not_holder: the lease as found
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Kind         string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // invalid, not_found, held, not_holder, overloaded, …
+	Message      string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Hint         string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // the setting or command that helps
+	RetryAfterMs uint32                 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	Member       string                 `protobuf:"bytes,5,opt,name=member,proto3" json:"member,omitempty"` // which member answered
+	Leader       string                 `protobuf:"bytes,6,opt,name=leader,proto3" json:"leader,omitempty"` // who leads, if known: its name; of not_leader its URL, where to go on
+	Lease        *Lease                 `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`   // held, not_holder: the lease as found
+	// unknown: this request was not executed, for the base of its idempotency key is older
+	// than the results that are kept. Whoever sent the key for the first time, or has an answer
+	// to each attempt before, may send it again with this base; else the outcome stays unknown.
+	BaseIndex     uint64 `protobuf:"varint,8,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3545,6 +3549,13 @@ func (x *Error) GetLease() *Lease {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *Error) GetBaseIndex() uint64 {
+	if x != nil {
+		return x.BaseIndex
+	}
+	return 0
 }
 
 var File_incumbent_v1_lease_proto protoreflect.FileDescriptor
@@ -3819,7 +3830,7 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.incumbent.v1.SessionR\bsessions\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xca\x01\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xe9\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
@@ -3827,7 +3838,9 @@ const file_incumbent_v1_lease_proto_rawDesc = "" +
 	"\x0eretry_after_ms\x18\x04 \x01(\rR\fretryAfterMs\x12\x16\n" +
 	"\x06member\x18\x05 \x01(\tR\x06member\x12\x16\n" +
 	"\x06leader\x18\x06 \x01(\tR\x06leader\x12)\n" +
-	"\x05lease\x18\a \x01(\v2\x13.incumbent.v1.LeaseR\x05lease2\x9e\a\n" +
+	"\x05lease\x18\a \x01(\v2\x13.incumbent.v1.LeaseR\x05lease\x12\x1d\n" +
+	"\n" +
+	"base_index\x18\b \x01(\x04R\tbaseIndex2\x9e\a\n" +
 	"\fLeaseService\x12@\n" +
 	"\x05Claim\x12\x1a.incumbent.v1.ClaimRequest\x1a\x1b.incumbent.v1.ClaimResponse\x12C\n" +
 	"\x06Extend\x12\x1b.incumbent.v1.ExtendRequest\x1a\x1c.incumbent.v1.ExtendResponse\x12F\n" +
