@@ -157,3 +157,51 @@ func TestG16_AWatchStartsOverIfItMay(t *testing.T) {
 		}
 	}
 }
+
+// restarted is a server that shows who is there, and has forgotten what happened since.
+type restarted struct {
+	incumbentv1connect.UnimplementedKeyValueServiceHandler
+	mu    sync.Mutex // protects there
+	there [][]string // of each snapshot
+}
+
+func (r *restarted) Watch(_ context.Context, req *connect.Request[apiv1.WatchKeysRequest], out *connect.ServerStream[apiv1.WatchKeysResponse]) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if req.Msg.AfterIndex > 0 || len(r.there) == 0 {
+		call := connect.NewError(connect.CodeOutOfRange, fmt.Errorf("gone"))
+		detail, err := connect.NewErrorDetail(&apiv1.Error{Kind: incumbent.Compacted.String()})
+		if err != nil {
+			return err
+		}
+		call.AddDetail(detail)
+		return call
+	}
+	m := &apiv1.WatchKeysResponse{Snapshot: true, First: true, ProgressIndex: 4}
+	for _, name := range r.there[0] {
+		m.Events = append(m.Events, &apiv1.KeyEvent{Index: 3, Entry: &apiv1.KeyValue{Key: presencePrefix + name, Session: "s", LockIndex: 1}})
+	}
+	r.there = r.there[1:]
+	return out.Send(m)
+}
+
+// Whoever keeps who is there hears that a watch begins anew, also with nobody.
+func TestG16_AWatchOfPresenceSaysThatItBeginsAnew(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle(incumbentv1connect.NewKeyValueServiceHandler(&restarted{there: [][]string{{"a", "b"}, {"a"}, nil}}))
+	web := httptest.NewServer(mux)
+	defer web.Close()
+	var told []string
+	for ch, err := range clientOf(t, web.URL).KV("").WatchPresent(testContext(t), "", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, fmt.Sprint(ch.Name, " ", ch.State, " ", ch.First))
+		if ch.Name == "" {
+			break
+		}
+	}
+	if want := []string{"a alive true", "b alive false", "a alive true", "  true"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}

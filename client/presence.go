@@ -101,23 +101,42 @@ type PresenceChange struct {
 	Was PresenceState `json:"was"`
 	Present
 	Gone bool `json:"gone"` // not listed any more
+	// First says that with this it begins to be told who is there: when the watch begins, and
+	// anew where the history was gone, or not all had been told. Who was told of before, and
+	// is not told of again, is not listed any more. If nobody is there, it is all that is
+	// told, without a name.
+	First bool `json:"first"`
 }
 
 // WatchPresent yields how those are whose names begin with prefix, and then each change
 // of that, in order: nothing else of their keys. It ends with ctx, or with an error
-// that trying again cannot help; where the history is gone it goes on with who is there.
+// that trying again cannot help. Where the history is gone it goes on with who is there, of
+// which the first has First set: whoever keeps what it yields forgets all of it then.
 func (k *KV) WatchPresent(ctx context.Context, prefix string, after incumbent.Index) iter.Seq2[PresenceChange, error] {
 	watch := k.Watch(ctx, WatchKeysOptions{
 		Key: presencePrefix + prefix, Prefix: true, After: after, Fields: []string{"lock", "membership"}, StartOver: true,
 	})
 	return func(yield func(PresenceChange, error) bool) {
+		first := false // who is there is about to be told, and nobody has been
 		for m, err := range watch {
 			if err != nil {
 				yield(PresenceChange{}, err)
 				return
 			}
+			first = first || m.First
 			for _, e := range m.Events {
-				if e.What != "lockable" && !yield(presenceChange(e), nil) {
+				if e.What == "lockable" {
+					continue
+				}
+				c := presenceChange(e)
+				c.First, first = first, false
+				if !yield(c, nil) {
+					return
+				}
+			}
+			if first && !m.More {
+				first = false
+				if !yield(PresenceChange{Index: m.ProgressIndex, First: true, Present: Present{Info: []byte{}}}, nil) {
 					return
 				}
 			}

@@ -87,8 +87,9 @@ func presenceWatch(env *environment) *cobra.Command {
 		Short: "follow who comes and goes",
 		Long: `Watch prints those whose names begin with PREFIX and how they are, and then every
 change of that, in order, until interrupted, and goes on with another member when one
-fails. Where the history is gone it begins anew with who is there. With -o json, too,
-each change is one line.`,
+fails. Where the history is gone it begins anew with who is there. A line says that who is
+there follows, at the beginning and then: who is not listed behind it is gone. With -o json,
+too, each change is one line; the first of who is there has "first", and no name if nobody is.`,
 		Example: "  incumbent presence watch\n  incumbent presence watch unit/ -o jsonl | jq -r 'select(.state == \"down\").name'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -108,6 +109,14 @@ each change is one line.`,
 func printPresenceChange(out io.Writer, form string, c client.PresenceChange) error {
 	if form != formTable {
 		return printJSON(out, formJSONL, c)
+	}
+	switch {
+	case c.First && c.Name == "":
+		return say(out, "%8d  nobody is there", c.Index)
+	case c.First:
+		if err := say(out, "those who are there:"); err != nil {
+			return err
+		}
 	}
 	is := string(c.State)
 	if c.Gone {

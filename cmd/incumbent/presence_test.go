@@ -57,6 +57,18 @@ func TestPresenceFromTheCommandLine(t *testing.T) {
 	if err := printPresenceChange(&out, formTable, change); err != nil || out.String() != "       7  down      gone      unit/0\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
+	out.Reset()
+	for _, change := range []client.PresenceChange{
+		{Index: 8, First: true},
+		{Index: 9, First: true, Present: client.Present{Name: "unit/1", State: client.Alive}},
+	} {
+		if err := printPresenceChange(&out, formTable, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "       8  nobody is there\nthose who are there:\n       9  -         alive     unit/1\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
 	if got := execute(t, nil, "presence", "ls", "--server", s.URL()); !strings.Contains(got.stdout, "unit/0  left") {
 		t.Errorf("after a good-bye: %q", got.stdout)
 	}
