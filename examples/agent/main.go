@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -156,6 +157,7 @@ func (a *agent) run(ctx context.Context) error {
 			// Nobody heard of this agent for a whole ttl. What was under way over the
 			// session failed with it, and is done again over the next.
 		case err != nil:
+			session.Detach()
 			return err
 		}
 	}
@@ -164,13 +166,17 @@ func (a *agent) run(ctx context.Context) error {
 // work does what is to be done until the session ends.
 func (a *agent) work(ctx context.Context, session *client.Session) error {
 	known, related := 0, map[string]bool{}
+	var again <-chan time.Time // when to go on with what was refused; nil: nothing was
 	for {
 		charm, units, relations := a.charm.Changed(), a.units.Changed(), a.relations.Changed()
 		if err := errors.Join(a.charm.Err(), a.units.Err(), a.relations.Err()); err != nil {
 			return err
 		}
-		if err := a.upgrade(ctx, session); err != nil {
-			return err
+		if again == nil {
+			var err error
+			if again, err = a.upgrade(ctx, session); err != nil {
+				return err
+			}
 		}
 		if n := len(a.units.Entries()); n != known {
 			known = n
@@ -186,6 +192,8 @@ func (a *agent) work(ctx context.Context, session *client.Session) error {
 		case <-charm:
 		case <-units:
 		case <-relations:
+		case <-again:
+			again = nil
 		case <-session.Context().Done():
 			return nil
 		case <-ctx.Done():
@@ -194,24 +202,40 @@ func (a *agent) work(ctx context.Context, session *client.Session) error {
 	}
 }
 
-// upgrade runs the charm that the application has, and says so.
-func (a *agent) upgrade(ctx context.Context, session *client.Session) error {
+// upgrade runs the charm that the application has, and says so. What is refused for now, or
+// of which nobody knows whether it took effect, is done again when again says so: storing the
+// same twice is the same as once.
+func (a *agent) upgrade(ctx context.Context, session *client.Session) (again <-chan time.Time, err error) {
 	entry := a.charm.Get(appKey(a.app))
 	if entry == nil {
-		return nil
+		return nil, nil
 	}
 	var app struct{ Charm struct{ URL string } }
 	if err := json.Unmarshal(entry.Value, &app); err != nil || app.Charm.URL == a.url {
-		return err
+		return nil, err
 	}
 	url := app.Charm.URL
 	fmt.Fprintf(a.out, "%s/%d: runs %s\n", a.app, a.unit, url)
 	// Over the session's own stream: no call, no connection besides.
-	_, err := session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, url))
+	_, err = session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, url))
 	if err == nil {
-		a.url = url // else it is done again
+		a.url = url
 	}
-	return err
+	if k := incumbent.KindOf(err); k.Transient() || k == incumbent.Unknown || k == incumbent.DeadlineExceeded {
+		return time.After(pause(err)), nil
+	}
+	return nil, err
+}
+
+// pause is how long to wait after a refusal: a second, or as long as the member asked for if
+// that is longer, and up to half as long again, for others were refused as well.
+func pause(err error) time.Duration {
+	d := time.Second
+	var refused *incumbent.Error
+	if errors.As(err, &refused) {
+		d = max(d, refused.RetryAfter)
+	}
+	return d + rand.N(d/2)
 }
 
 // sessionID is that of the run before, or a new one.

@@ -6,13 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/node"
@@ -210,6 +217,83 @@ func TestAnAgentsSessionIsLost(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the agent ended with %v", err)
 	}
+}
+
+// refuser passes streams on to a server, save for puts as long as it has answers for them.
+type refuser struct {
+	c       *client.Client
+	refusal []*apiv1.Error
+}
+
+func (f *refuser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	conn, _, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	to, in, err := f.c.DialStream(r.Context(), client.StreamOptions{})
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	var mu sync.Mutex // one message at a time
+	answer := func(frame *apiv1.ServerFrame) {
+		mu.Lock()
+		defer mu.Unlock()
+		if data, err := proto.Marshal(&apiv1.ServerMessage{Frames: []*apiv1.ServerFrame{frame}}); err == nil {
+			_ = wsutil.WriteServerBinary(conn, data)
+		}
+	}
+	go func() { _ = to.Serve(in, answer) }()
+	for {
+		data, err := wsutil.ReadClientBinary(conn)
+		var m apiv1.ClientMessage
+		if err != nil || proto.Unmarshal(data, &m) != nil {
+			return
+		}
+		for _, frame := range m.Frames {
+			if frame.GetPut() != nil && len(f.refusal) > 0 {
+				answer(&apiv1.ServerFrame{Id: frame.Id, Error: f.refusal[0]})
+				f.refusal = f.refusal[1:]
+				continue
+			}
+			if to.Send(frame) != nil {
+				return
+			}
+		}
+	}
+}
+
+// What an agent stores, and nobody knows whether it is stored, it stores again.
+func TestAnAgentIsRefused(t *testing.T) {
+	s := open(t, config(t))
+	c := clientOf(t, s)
+	if err := addUnits(t.Context(), c, "mysql", 2); err != nil {
+		t.Fatal(err)
+	}
+	unknown := incumbent.Unknown.String()
+	// After the second one a client does not repeat it by itself.
+	web := httptest.NewServer(&refuser{c: c, refusal: []*apiv1.Error{{Kind: unknown}, {Kind: unknown, BaseIndex: 1}}})
+	t.Cleanup(web.Close)
+	through, err := client.New(client.Config{Servers: []string{web.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(through.Close)
+	a := start(t, through, filepath.Join(t.TempDir(), "session"))
+	a.says("mysql/1: runs ch:mysql-1", "mysql/1: 2 units", "mysql/1: runs ch:mysql-1")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for m, err := range c.KV("").Watch(ctx, client.WatchKeysOptions{Key: unitKey("mysql", 1)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(m.Events); n > 0 && string(m.Events[n-1].Entry.Value) == `{"status":"active","charm":"ch:mysql-1"}` {
+			a.stop()
+			return
+		}
+	}
+	t.Fatal("it was never stored")
 }
 
 // An agent ends whose session another run of it has, which goes on.
