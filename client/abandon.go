@@ -16,11 +16,22 @@ const (
 	maxLeaveTimeout = 30 * time.Second
 )
 
+// undoing is a claim that is being undone.
+type undoing struct {
+	name   incumbent.Name
+	holder string
+	// key is that of all attempts; nil: there is none yet. A copy of the first that a member
+	// which stood still executes later is a repetition then: it would take its place from the
+	// next claim.
+	key *apiv1.Idempotency
+}
+
 // abandon undoes a claim whose caller has gone. If the server does not say soon
 // that it is undone, that goes on without the caller, until it does or the session
 // ends. Until then no other claim on the name begins. Called before expectNoMore.
 func (s *Session) abandon(name incumbent.Name, holder string) {
-	if s.leave(name, holder, leaveTimeout) {
+	u := &undoing{name: name, holder: holder}
+	if s.leave(u, leaveTimeout) {
 		return
 	}
 	undone := make(chan struct{})
@@ -28,7 +39,7 @@ func (s *Session) abandon(name incumbent.Name, holder string) {
 	s.leaving[name] = undone
 	s.mu.Unlock()
 	go func() {
-		s.leaveAtLast(name, holder)
+		s.leaveAtLast(u)
 		s.mu.Lock()
 		delete(s.leaving, name)
 		s.mu.Unlock()
@@ -37,9 +48,9 @@ func (s *Session) abandon(name incumbent.Name, holder string) {
 }
 
 // leaveAtLast calls leave until it is done or the session ends.
-func (s *Session) leaveAtLast(name incumbent.Name, holder string) {
+func (s *Session) leaveAtLast(u *undoing) {
 	for timeout, pause := 2*leaveTimeout, minPause; ; timeout, pause = min(2*timeout, maxLeaveTimeout), min(2*pause, maxPause) {
-		if sleep(s.stop, jitter(pause, nil)) != nil || s.leave(name, holder, timeout) {
+		if sleep(s.stop, jitter(pause, nil)) != nil || s.leave(u, timeout) {
 			return
 		}
 	}
@@ -49,14 +60,24 @@ func (s *Session) leaveAtLast(name incumbent.Name, holder string) {
 // offered; false if it is not known whether that was done, and may be with another
 // attempt. The server answers after the claim, so that what it then lists is all
 // that the claim brought. What is not released here, the beats release.
-func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duration) bool {
+func (s *Session) leave(u *undoing, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(s.stop, timeout)
 	defer cancel()
-	_, err := s.operate(ctx, func() *apiv1.Operation {
+	if u.key == nil {
+		key, err := s.key(ctx)
+		if err != nil {
+			return !retryable(err)
+		}
+		u.key = key
+	}
+	_, err := s.operateIf(ctx, rebased(u.key, s.again), func() *apiv1.Operation {
 		return &apiv1.Operation{Op: &apiv1.Operation_LeaveQueue{LeaveQueue: &apiv1.LeaveQueueRequest{
-			Name: apiName(name), Session: s.id.String(), Holder: holder,
+			Name: apiName(u.name), Session: s.id.String(), Holder: u.holder, Idempotency: u.key,
 		}}}
 	})
+	if newBase(err) != 0 {
+		u.key = nil // what comes late of it is refused as this attempt was
+	}
 	if err != nil && retryable(err) {
 		return false
 	}
@@ -65,7 +86,7 @@ func (s *Session) leave(name incumbent.Name, holder string, timeout time.Duratio
 		if err != nil {
 			return !retryable(err)
 		}
-		for _, b := range s.giveBackGrants(a.GetGetSession().GetLeases(), name) {
+		for _, b := range s.giveBackGrants(a.GetGetSession().GetLeases(), u.name) {
 			if err := s.release(ctx, b.name, b.token); err != nil {
 				break
 			}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -131,7 +132,7 @@ func (s *Session) claimBeside(ctx context.Context, name string) <-chan claimed {
 }
 
 // abandoned has a claim sent, which is never answered, and its caller go.
-func (m *scripted) abandoned(s *Session, name string) {
+func (m *scripted) abandoned(s *Session, name string) (key []byte) {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(m.t.Context())
 	defer cancel()
@@ -144,9 +145,11 @@ func (m *scripted) abandoned(s *Session, name string) {
 	if c := <-done; !errors.Is(c.err, context.Canceled) || c.at.Sub(gone) != leaveTimeout {
 		m.t.Fatalf("the claim ended after %v with %v", c.at.Sub(gone), c.err)
 	}
-	if f := m.next(); f.GetOperation().GetLeaveQueue() == nil {
+	f := m.next()
+	if f.GetOperation().GetLeaveQueue() == nil {
 		m.t.Fatalf("it did not leave: %v", f)
 	}
+	return f.GetOperation().GetLeaveQueue().GetIdempotency().GetKey()
 }
 
 // A server that is slow to answer on a link that stays up learns of an abandoned
@@ -154,12 +157,17 @@ func (m *scripted) abandoned(s *Session, name string) {
 func TestAbandonedClaimIsGivenBackOnTheSameLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := scriptedSession(t)
-		m.abandoned(s, "db")
+		key := m.abandoned(s, "db")
 		next := s.claimBeside(t.Context(), "db")
 
 		again := m.next()
 		if again.GetOperation().GetLeaveQueue().GetName().GetName() != "db" {
 			t.Fatalf("it did not leave again: %v", again)
+		}
+		// Else the first, where a member that stood still executes it late, would take the
+		// place of the next claim.
+		if k := again.GetOperation().GetLeaveQueue().GetIdempotency().GetKey(); len(key) == 0 || !bytes.Equal(k, key) {
+			t.Fatalf("it leaves under the key %x, and again under %x", key, k)
 		}
 		m.answer(again, &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Unavailable.String()}})
 		m.answer(m.next(), left())

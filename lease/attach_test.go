@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 )
 
@@ -37,8 +38,12 @@ func TestG04_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
 			t.Fatal("the frame was not lost: the test tests nothing")
 		}
 		c.settle()
-		c.at(2).extend(Extension{Session: sessionID(1)})
+		b, _ := c.at(2).extend(Extension{Session: sessionID(1)})
 		c.settle()
+		// Whoever has it now counts on it that the one before learns nothing of its life.
+		if it := b.Items[0]; it.Kind != incumbent.Conflict || it.Held != 0 {
+			t.Errorf("by way of member %d: the beat of who has lost it: %v, held for %v", second, it.Kind, it.Held)
+		}
 		if !slices.Equal(lost, []string{LostElsewhere}) {
 			t.Errorf("by way of member %d: told %q", second, lost)
 		}

@@ -161,8 +161,8 @@ func (e *Engine) serveItems(s *served) {
 	// A member whose session is attached elsewhere was told once, and that may have been lost: a
 	// beat by way of it says that it does not know.
 	for i := range b.Items {
-		if a := e.attachments[b.Items[i].Session]; a != nil && a.member != s.from && b.Items[i].ofSession() {
-			e.tellLost(s.from, counted{a.Session, a.Counter - 1})
+		if id := b.Items[i].Session; b.Items[i].ofSession() && e.elsewhere(s.from, id) {
+			e.tellLost(s.from, counted{id, e.attachments[id].Counter - 1})
 		}
 	}
 	e.extend(b)
@@ -188,6 +188,12 @@ func (e *Engine) bind(from uint64, c counted) {
 func (e *Engine) bound(from uint64, c counted) bool {
 	a := e.attachments[c.session]
 	return a != nil && a.member == from && a.Counter == c.counter
+}
+
+// elsewhere reports whether a session is attached to another member than this one.
+func (e *Engine) elsewhere(from uint64, id incumbent.SessionID) bool {
+	a := e.attachments[id]
+	return a != nil && a.member != from
 }
 
 func (e *Engine) unbind(from uint64, c counted) {
@@ -221,6 +227,9 @@ func (e *Engine) judged(s *served, i int) {
 		case it.Kind != incumbent.OK:
 			e.unbind(s.from, c)
 		}
+	} else if it.Kind == incumbent.OK && it.ofSession() && e.elsewhere(s.from, it.Session) {
+		// Whoever has it now counts on this: that nobody else is told from here on that it lives.
+		it.Kind, it.Held = incumbent.Conflict, 0
 	}
 	s.ready = append(s.ready, int32(i))
 	e.toSend(s)

@@ -239,7 +239,7 @@ func TestAQueryThatCannotBeReadChangesNothing(t *testing.T) {
 		{"a path that is not served", "GET", "/v1/nothing?;", "", 404, "Invalid URL path: not a recognized HTTP API endpoint\n"},
 		{"nothing was done", "GET", "/v1/kv/a?raw", "", 200, "1"},
 	})
-	if a := m.do("OPTIONS", "/v1/kv/a?;", ""); a.StatusCode != 500 || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if a := m.do("OPTIONS", "/v1/kv/a?;", ""); a.StatusCode != http.StatusInternalServerError || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("OPTIONS: %s %v", a.Status, a.Header)
 	}
 }
