@@ -57,7 +57,7 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 	}
 	sent := s.clock()
 	next = sent + interval
-	leases := slices.DeleteFunc(s.held(), (*Lease).beingRevoked)
+	leases := s.extendable()
 	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
 	if len(leases) > 0 {
 		frames = append(frames, extendFrame(leases))
@@ -85,8 +85,9 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 				next = s.sooner(next, a.Error)
 			case i == 0:
 				s.beaten(a.GetBeaten())
-				if ours = keeps(a.GetBeaten()); ours {
+				if ours = keeps(a.GetBeaten()); ours { // else it may be attached elsewhere by now
 					s.alive = sent
+					s.isAttached(sent)
 				}
 			case i >= releases: // the next beat tells again what was refused
 				if a.Error == nil && a.GetOperation().GetError() == nil {
@@ -154,16 +155,21 @@ func cutOff(e *apiv1.Error) bool {
 // beaten hears which attached sessions are over, and which leases no beat keeps
 // any longer.
 func (s *Session) beaten(b *apiv1.Beaten) {
-	for _, token := range b.GetRevoking() {
+	s.revoking(b.GetRevoking())
+	if slices.Contains(b.GetLost(), s.id.String()) {
+		s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server"))
+	}
+}
+
+// revoking hears which leases are extended no more.
+func (s *Session) revoking(tokens []uint64) {
+	for _, token := range tokens {
 		s.mu.Lock()
 		l := s.leases[incumbent.Token(token)]
 		s.mu.Unlock()
 		if l != nil {
 			l.revoke()
 		}
-	}
-	if slices.Contains(b.GetLost(), s.id.String()) {
-		s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server"))
 	}
 }
 

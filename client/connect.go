@@ -134,7 +134,8 @@ func (s *Session) leaveMember() {
 	s.c.members.leave(i)
 }
 
-// attach begins the session over a link, and what it follows. A member that refuses the
+// attach begins the session over a link, and what it follows, and has what it holds extended
+// until it has begun. A member that refuses the
 // session for the load is asked again over the same link, when it says: another link
 // would cost it, or its neighbours, several times as much as another refusal.
 //
@@ -147,6 +148,9 @@ func (s *Session) attach(ctx context.Context, l *link, create bool, patience tim
 	until := time.Duration(0) // from the first refusal on: what it waited in line before is not counted
 	contested := false        // a conflict was answered
 	follows := s.toAsk(l)
+	keeping, begun := context.WithCancel(ctx)
+	defer begun()
+	go s.keep(keeping, l)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := s.begin(ctx, l, create, maxWait, patience, follows)
 		if err == nil {
@@ -201,7 +205,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 	if !s.present.none() && !s.isClosing() {
 		start.Then = append(start.Then, s.announce(l))
 	}
-	answer := l.expect(frame)
+	answer, sent := l.expect(frame), s.clock()
 	if err := l.send(append(frames, framesOf(l, follows)...)...); err != nil {
 		return err
 	}
@@ -212,6 +216,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 	if err != nil {
 		return err
 	}
+	s.isAttached(sent)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	attached := a.GetStarted().GetAttached()

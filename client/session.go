@@ -85,6 +85,8 @@ type Session struct {
 	counter uint64
 	follows []*followed
 
+	attached time.Duration // on clock: when that was sent, a start or a beat, whose answer showed last that this run has it
+
 	announcing atomic.Pointer[apiv1.ClientFrame] // the newest that says who is present
 
 	budget budget // of what is repeated

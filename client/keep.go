@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// maxApart is for how long leases are extended without the session being attached, from
+// when that was known last. Another run may have attached it since and is not seen by an
+// extension: what this one believes to hold ends a ttl later at the latest.
+const maxApart = maxWait
+
+// keep extends what the session holds over a link at which it has not begun yet, a third
+// of the ttl apart, until ctx ends: it may wait for its turn for longer than a lease lasts.
+// An extension names leases by their tokens, needs no attachment, and keeps the session too.
+func (s *Session) keep(ctx context.Context, l *link) {
+	for wait := s.untilDue(); sleep(ctx, wait) == nil && ctx.Err() == nil && !l.over(); {
+		wait = s.keepOnce(ctx, l)
+	}
+}
+
+// untilDue is how long until what the session holds is to be extended again.
+func (s *Session) untilDue() time.Duration {
+	ttl := s.TTL()
+	wait := ttl / beatsPerTTL
+	for _, lease := range s.extendable() {
+		wait = min(wait, lease.Remaining()-(ttl-ttl/beatsPerTTL))
+	}
+	return max(0, wait)
+}
+
+// keepOnce extends once, and returns when to do so again: soon, where that was refused.
+func (s *Session) keepOnce(ctx context.Context, l *link) (wait time.Duration) {
+	interval := s.TTL() / beatsPerTTL
+	sent := s.clock()
+	leases := s.extendable()
+	if len(leases) == 0 || sent > s.attachedAt()+maxApart {
+		return interval
+	}
+	ctx, cancel := context.WithTimeout(ctx, interval)
+	defer cancel()
+	next := sent + interval
+	switch a, err := l.call(ctx, extendFrame(leases)); {
+	case a == nil: // nobody has answered: it is extended when it is due again, unless the link has ended
+	case err != nil:
+		next = s.sooner(next, a.Error)
+	default:
+		next = s.extendedApart(sent, next, leases, a.GetTokensExtended())
+	}
+	return max(0, next-s.clock())
+}
+
+// extendedApart is extended without the answer to a beat, which says what is being revoked:
+// to an extension that is not held. It is not held here any more, but nobody else's before
+// its deadline; that it is over, the session is told when it begins.
+func (s *Session) extendedApart(sent, next time.Duration, leases []*Lease, a *apiv1.TokensExtended) time.Duration {
+	s.revoking(a.GetNotHeld())
+	s.extended(sent, leases, a)
+	if len(a.GetUnavailable()) == 0 {
+		return next
+	}
+	return min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: a.GetRetryAfterMs()}))
+}
+
+// extendable are the leases to extend.
+func (s *Session) extendable() []*Lease {
+	return slices.DeleteFunc(s.held(), (*Lease).beingRevoked)
+}
+
+// isAttached notes that a member has answered what was sent then, and that the session was
+// attached there by this run.
+func (s *Session) isAttached(sent time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attached = max(s.attached, sent)
+}
+
+func (s *Session) attachedAt() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attached
+}
