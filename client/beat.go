@@ -58,7 +58,7 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 	sent := s.clock()
 	next = sent + interval
 	leases := s.extendable()
-	frames := []*apiv1.ClientFrame{{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}}
+	frames := []*apiv1.ClientFrame{beatFrame()}
 	if len(leases) > 0 {
 		frames = append(frames, extendFrame(leases))
 	}
@@ -84,11 +84,7 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 			case i == 0 && a.Error != nil:
 				next = s.sooner(next, a.Error)
 			case i == 0:
-				s.beaten(a.GetBeaten())
-				if ours = keeps(a.GetBeaten()); ours { // else it may be attached elsewhere by now
-					s.alive = sent
-					s.isAttached(sent)
-				}
+				ours = s.beaten(sent, a.GetBeaten())
 			case i >= releases: // the next beat tells again what was refused
 				if a.Error == nil && a.GetOperation().GetError() == nil {
 					s.settled(back[i-releases].token)
@@ -153,12 +149,17 @@ func cutOff(e *apiv1.Error) bool {
 }
 
 // beaten hears which attached sessions are over, and which leases no beat keeps
-// any longer.
-func (s *Session) beaten(b *apiv1.Beaten) {
+// any longer. It reports whether the beat, which was sent then, has extended the session.
+func (s *Session) beaten(sent time.Duration, b *apiv1.Beaten) bool {
+	ours := keeps(b)
+	if ours {
+		s.isAttached(sent)
+	}
 	s.revoking(b.GetRevoking())
 	if slices.Contains(b.GetLost(), s.id.String()) {
 		s.finish(incumbent.Errorf(incumbent.Expired, "the session ended at the server"))
 	}
+	return ours
 }
 
 // revoking hears which leases are extended no more.
@@ -207,6 +208,10 @@ func (s *Session) silence(interval, patience time.Duration) time.Duration {
 		return interval
 	}
 	return min(max(s.c.cfg.SilentTimeout, patience, time.Millisecond), interval)
+}
+
+func beatFrame() *apiv1.ClientFrame {
+	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Beat{Beat: &apiv1.Beat{}}}
 }
 
 func extendFrame(leases []*Lease) *apiv1.ClientFrame {

@@ -217,10 +217,9 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 		return err
 	}
 	s.isAttached(sent)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	l.begun.Store(true)
 	attached := a.GetStarted().GetAttached()
-	if err := s.complete(ctx, l, attached); err != nil {
+	if err := s.complete(ctx, l, attached, patience); err != nil {
 		return err
 	}
 	s.adopt(l, attached)
@@ -230,13 +229,25 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 }
 
 // complete adds to the answer what did not fit into it. Pages are younger than the
-// answer: what the session had then, and still has, is among them.
-func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached) error {
+// answer: what the session had then, and still has, is among them. A page that is refused
+// for the load is asked for again, alone: to begin anew would cost the member the pages that
+// it has answered, and reads are what it refuses first. Each answer may take patience.
+func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached, patience time.Duration) error {
+	pause := minPause
 	for next := a.GetNext(); next != nil; {
-		f, err := l.call(ctx, s.lookup(next, 0))
+		f, err := l.callFor(ctx, patience, s.lookup(next, 0))
+		if f != nil && incumbent.KindOf(err) == incumbent.Overloaded {
+			s.retry(err)
+			if sleep(ctx, s.pause(pause, err)) != nil {
+				return ctx.Err()
+			}
+			pause = min(2*pause, maxPause)
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		pause = minPause
 		page := f.GetGetSession()
 		a.Leases, a.Waits = append(a.Leases, page.GetLeases()...), append(a.Waits, page.GetWaits()...)
 		next = page.GetNext()

@@ -16,6 +16,7 @@ const maxApart = maxWait
 // keep extends what the session holds over a link at which it has not begun yet, a third
 // of the ttl apart, until ctx ends: it may wait for its turn for longer than a lease lasts.
 // An extension names leases by their tokens, needs no attachment, and keeps the session too.
+// Once the session is attached, and pages of what it has are to come, it beats besides.
 func (s *Session) keep(ctx context.Context, l *link) {
 	for wait := s.untilDue(); sleep(ctx, wait) == nil && ctx.Err() == nil && !l.over(); {
 		wait = s.keepOnce(ctx, l)
@@ -36,25 +37,45 @@ func (s *Session) untilDue() time.Duration {
 func (s *Session) keepOnce(ctx context.Context, l *link) (wait time.Duration) {
 	interval := s.TTL() / beatsPerTTL
 	sent := s.clock()
+	next := sent + interval
+	var frames []*apiv1.ClientFrame
 	leases := s.extendable()
-	if len(leases) == 0 || sent > s.attachedAt()+maxApart {
+	if l.begun.Load() {
+		frames = append(frames, beatFrame())
+	} else if sent > s.attachedAt()+maxApart {
+		return interval
+	}
+	if len(leases) > 0 {
+		frames = append(frames, extendFrame(leases))
+	}
+	if len(frames) == 0 {
+		return interval
+	}
+	answers, err := l.post(frames...)
+	if err != nil {
 		return interval
 	}
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
-	next := sent + interval
-	switch a, err := l.call(ctx, extendFrame(leases)); {
-	case a == nil: // nobody has answered: it is extended when it is due again, unless the link has ended
-	case err != nil:
-		next = s.sooner(next, a.Error)
-	default:
-		next = s.extendedApart(sent, next, leases, a.GetTokensExtended())
+	for i, f := range frames {
+		switch a, err := l.await(ctx, f, answers[i]); {
+		case a == nil: // nobody has answered: it is sent again when it is due, unless the link has ended
+		case err != nil:
+			next = s.sooner(next, a.Error)
+		case f.GetBeat() != nil:
+			s.beaten(sent, a.GetBeaten())
+			if a.GetBeaten().GetHeldMs() == 0 && len(a.GetBeaten().GetRevoking()) == 0 {
+				return max(0, next-s.clock()) // another run has it by now, and what is extended is its
+			}
+		default:
+			next = s.extendedApart(sent, next, leases, a.GetTokensExtended())
+		}
 	}
 	return max(0, next-s.clock())
 }
 
-// extendedApart is extended without the answer to a beat, which says what is being revoked:
-// to an extension that is not held. It is not held here any more, but nobody else's before
+// extendedApart is extended where no beat may have said what is being revoked: to an
+// extension that is not held. It is not held here any more, but nobody else's before
 // its deadline; that it is over, the session is told when it begins.
 func (s *Session) extendedApart(sent, next time.Duration, leases []*Lease, a *apiv1.TokensExtended) time.Duration {
 	s.revoking(a.GetNotHeld())

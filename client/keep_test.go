@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -182,5 +183,86 @@ func TestG02_WhoIsNotAttachedExtendsForABoundedTime(t *testing.T) {
 			t.Errorf("held %v, it ended after %v", lease.Held(), ended)
 		}
 		l.close()
+	})
+}
+
+// TestG43_APageThatIsRefusedIsAskedForAlone: a session with more than an answer holds begins once,
+// though its member refuses reads for longer than it lives, and keeps what it has meanwhile.
+func TestG43_APageThatIsRefusedIsAskedForAlone(t *testing.T) {
+	const busy = 20 * time.Second
+	for name, held := range map[string]bool{"a lease": true, "places in queues": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, lease, l, m := keptSession(t)
+				first := holdingOf(lease)
+				if !held {
+					lease.end(errors.New("it was released before"))
+					first.Leases = nil
+				}
+				first.Next = apiName(named("m"))
+				b, began, early := &busyMember{scripted: m}, time.Now(), 0
+				last, pages := began, 0
+				b.counted(func(start *apiv1.ClientFrame) { b.say(start, startedWith(first)) }, func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+					switch {
+					case f.GetBeat() != nil:
+						return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{HeldMs: uint32(keptTTL.Milliseconds())}}}
+					case f.GetExtendTokens() != nil:
+						return extendedFrame()
+					case f.GetGetSession().GetAfter().GetName() != "m":
+						return nil
+					case time.Since(began) < busy:
+						if time.Since(last) < time.Second && pages > 0 {
+							early++
+						}
+						last = time.Now()
+						pages++
+						return refused(time.Second)
+					}
+					return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Waits: []*apiv1.LeaseName{apiName(named("z"))}}}}
+				})
+				if err := s.attach(t.Context(), l, false, time.Second); err != nil || time.Since(began) < busy || s.current() != l {
+					t.Fatalf("begun after %v: %v", time.Since(began), err)
+				}
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.starts != 1 || b.releases > 0 || early > 0 || pages < 3 {
+					t.Errorf("%d starts, %d releases, %d pages refused, %d asked for too early", b.starts, b.releases, pages, early)
+				}
+				if least := int(busy / (keptTTL / beatsPerTTL)); b.beats < least || held != lease.Held() || held != (b.extends >= least) {
+					t.Errorf("held %v, %d beats, %d extensions", lease.Held(), b.beats, b.extends)
+				}
+				l.close()
+			})
+		})
+	}
+}
+
+// What is extended while a beat keeps no session is another run's: it has attached the session
+// since, and this one is about to be told.
+func TestG02_WhatIsExtendedForAnotherRunIsNotHeldLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, lease, l, m := keptSession(t)
+		first := holdingOf(lease)
+		first.Next = apiName(named("m"))
+		b := &busyMember{scripted: m}
+		b.counted(func(start *apiv1.ClientFrame) { b.say(start, startedWith(first)) }, func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			switch {
+			case f.GetBeat() != nil:
+				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: &apiv1.Beaten{}}}
+			case f.GetExtendTokens() != nil:
+				return extendedFrame()
+			}
+			return refused(time.Second)
+		})
+		deadline := s.clock() + lease.Remaining()
+		done := make(chan error, 1)
+		go func() { done <- s.attach(t.Context(), l, false, time.Second) }()
+		time.Sleep(keptTTL / 2)
+		synctest.Wait()
+		if b.extends == 0 || s.clock()+lease.Remaining() != deadline {
+			t.Errorf("%d extensions, held until %v, want %v", b.extends, s.clock()+lease.Remaining(), deadline)
+		}
+		l.close()
+		<-done
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -15,6 +16,7 @@ import (
 type link struct {
 	stream *Stream
 	done   chan struct{} // closed when the stream has ended; err is set before
+	begun  atomic.Bool   // the session is attached to it, or was
 
 	mu      sync.Mutex // protects the rest; held for map operations only
 	next    uint64
@@ -128,6 +130,13 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 		return nil, err
 	}
 	return l.await(ctx, f, answers[0])
+}
+
+// callFor is call for as long as that at most.
+func (l *link) callFor(ctx context.Context, most time.Duration, f *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return l.call(ctx, f)
 }
 
 // await waits for the answer to a frame that was sent.

@@ -251,19 +251,19 @@ func TestClaimNamesDefaults(t *testing.T) {
 func TestBeatenTellsOfTheEnd(t *testing.T) {
 	s := startServer(t, serverConfig(t))
 	session := openSession(t, clientOf(t, s.URL()), SessionConfig{})
-	session.beaten(&apiv1.Beaten{HeldMs: 1, Lost: []string{incumbent.NewSessionID().String()}})
+	session.beaten(session.clock(), &apiv1.Beaten{HeldMs: 1, Lost: []string{incumbent.NewSessionID().String()}})
 	if err := session.Context().Err(); err != nil {
 		t.Fatalf("another's end ended it: %v", err)
 	}
 	kept, revoked := mustClaim(t, session, "kept"), mustClaim(t, session, "revoked")
-	session.beaten(&apiv1.Beaten{Revoking: []uint64{uint64(revoked.Token()), 1 << 60}})
+	session.beaten(session.clock(), &apiv1.Beaten{Revoking: []uint64{uint64(revoked.Token()), 1 << 60}})
 	if revoked.Held() || incumbent.KindOf(context.Cause(revoked.Context())) != incumbent.NotHolder || !kept.Held() {
 		t.Errorf("being revoked: held %v; the other: %v", revoked.Held(), kept.Held())
 	}
 	if revoked.Remaining() <= 0 {
 		t.Error("what is being revoked is its holder's until the deadline")
 	}
-	session.beaten(&apiv1.Beaten{Lost: []string{session.ID().String()}})
+	session.beaten(session.clock(), &apiv1.Beaten{Lost: []string{session.ID().String()}})
 	if err := await(session.Context(), t); incumbent.KindOf(err) != incumbent.Expired {
 		t.Errorf("it ended with %v", err)
 	}
