@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,8 @@ type scripted struct {
 	t      *testing.T
 	conn   net.Conn
 	frames chan *apiv1.ClientFrame
+
+	messages, largest atomic.Int64 // that came, and bytes
 }
 
 // scriptedSession is a session with a link and no beats, for a bubble of synctest.
@@ -63,6 +66,8 @@ func (m *scripted) read() {
 			return
 		}
 		ws.Cipher(payload, h.Mask, 0)
+		m.messages.Add(1)
+		m.largest.Store(max(m.largest.Load(), h.Length))
 		var msg apiv1.ClientMessage
 		if err := proto.Unmarshal(payload, &msg); err != nil {
 			m.t.Error(err)

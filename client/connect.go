@@ -187,7 +187,8 @@ func (s *Session) begin(ctx context.Context, l *link, create bool, wait, patienc
 }
 
 // start opens the session, if it is to be, and attaches it, says who is alive by it,
-// and follows what it follows: all in one message. What fails beside the session
+// and follows what it follows: all in one message, or the next ones where that would be too
+// large. What fails beside the session
 // itself is repeated alone. The member answers within patience, or says within it that
 // others come first, and that it will, if that may take so long as wait; 0: it refuses then.
 func (s *Session) start(ctx context.Context, l *link, create bool, wait, patience time.Duration, follows []*followed) error {

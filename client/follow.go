@@ -58,7 +58,7 @@ func (f *followed) frame(l *link) *apiv1.ClientFrame {
 }
 
 // ask is what asks for it, and hears the answers. nil: it is asked for over another link by
-// now, or the session is over. A link that was given up may have frames to handle still:
+// now, the session is over, or what it asks for fits into no message. A link that was given up may have frames to handle still:
 // what the new one begins from is what the cache had then, so they come too late for it.
 func (f *followed) ask(l *link) *apiv1.ClientFrame {
 	after, turn, ok := f.of.begin(func() bool { return f.due(l) })
@@ -67,6 +67,10 @@ func (f *followed) ask(l *link) *apiv1.ClientFrame {
 	}
 	frame := f.of.request(after)
 	frame.TimeoutMs = uint32(maxWait.Milliseconds())
+	if err := fits(frame); err != nil {
+		f.of.fail(turn, err) // alone, and anew with each link
+		return nil
+	}
 	l.listen(frame, func(a *apiv1.ServerFrame) { f.told(l, turn, a) })
 	return frame
 }
@@ -85,7 +89,7 @@ func (f *followed) send(l *link) {
 	}
 }
 
-// framesOf are what asks for all of them over a link, in one message.
+// framesOf are what asks for all of them over a link.
 func framesOf(l *link, all []*followed) (frames []*apiv1.ClientFrame) {
 	for _, f := range all {
 		if frame := f.frame(l); frame != nil {

@@ -8,8 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+)
+
+// Limits of what goes over a link as one message. Servers take that much if nothing else is
+// configured.
+const (
+	maxMessageBytes = 256 << 10
+	maxFrames       = 1000 // a member takes 1,024
+	frameHead       = 8    // bytes, at most, around a frame
 )
 
 // link is one stream with its unanswered requests.
@@ -101,25 +111,71 @@ func (l *link) forget(id uint64) {
 	delete(l.watches, id)
 }
 
-// send sends frames that have ids as one message.
+// send sends frames that have ids, in order: as one message, or as many as they need. With
+// an error of kind Invalid nothing was sent, for one of them fits into none.
 func (l *link) send(frames ...*apiv1.ClientFrame) error {
-	if err := l.stream.Send(frames...); err != nil {
-		l.stream.Close()
-		return incumbent.Errorf(incumbent.Unknown, "stream to %s: %w", l.stream.Member(), err)
+	messages, err := messagesOf(frames)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if err := l.stream.Send(m...); err != nil {
+			l.stream.Close()
+			return incumbent.Errorf(incumbent.Unknown, "stream to %s: %w", l.stream.Member(), err)
+		}
 	}
 	return nil
 }
 
-// post sends frames as one message and returns where each answer will arrive.
+// messagesOf splits frames into messages of up to maxFrameBytes and maxFrames, save for a
+// frame that is larger and fits into one alone.
+func messagesOf(frames []*apiv1.ClientFrame) (messages [][]*apiv1.ClientFrame, err error) {
+	first, size := 0, 0
+	for i, f := range frames {
+		if err := fits(f); err != nil {
+			return nil, err
+		}
+		n := frameHead + proto.Size(f)
+		if i > first && (size+n > maxFrameBytes || i-first == maxFrames) {
+			messages = append(messages, frames[first:i])
+			first, size = i, 0
+		}
+		size += n
+	}
+	if first < len(frames) {
+		messages = append(messages, frames[first:])
+	}
+	return messages, nil
+}
+
+// fits returns an Invalid error for a frame that is larger than a message may be.
+func fits(f *apiv1.ClientFrame) error {
+	if n := frameHead + proto.Size(f); n > maxMessageBytes {
+		return incumbent.Errorf(incumbent.Invalid, "the request has %d bytes, limit is %d", n, maxMessageBytes)
+	}
+	return nil
+}
+
+// post sends frames as send does, and returns where each answer will arrive.
 func (l *link) post(frames ...*apiv1.ClientFrame) ([]chan *apiv1.ServerFrame, error) {
 	answers := make([]chan *apiv1.ServerFrame, len(frames))
 	for i, f := range frames {
 		answers[i] = l.expect(f)
 	}
 	if err := l.send(frames...); err != nil {
+		l.expectNone(frames)
 		return nil, err
 	}
 	return answers, nil
+}
+
+// expectNone hears nothing of frames that were not sent.
+func (l *link) expectNone(frames []*apiv1.ClientFrame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range frames {
+		delete(l.pending, f.Id)
+	}
 }
 
 // call sends one frame and waits for its answer. An error of kind Unknown says

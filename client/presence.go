@@ -19,11 +19,14 @@ import (
 type Presence struct {
 	Namespace string // "": the default one
 	Name      string // such as unit/mysql/0
-	Info      []byte // what else is said of him
+	Info      []byte // what else is said of him: with the rest, up to 255 KiB
 }
 
 // presencePrefix is what the keys that say who is there begin with.
 const presencePrefix = "presence/"
+
+// maxPresenceBytes is how large a presence may be: it is said in one message.
+const maxPresenceBytes = maxMessageBytes - 1<<10
 
 // flagLeft is that of a key whose owner said good-bye.
 const flagLeft = 1
@@ -35,6 +38,9 @@ func (p *Presence) key() string { return presencePrefix + p.Name }
 func (p *Presence) validate() error {
 	if p.none() && (p.Namespace != "" || len(p.Info) > 0) {
 		return incumbent.Errorf(incumbent.Invalid, "the presence has no name")
+	}
+	if n := len(p.Namespace) + len(p.Name) + len(p.Info); n > maxPresenceBytes {
+		return incumbent.Errorf(incumbent.Invalid, "the presence has %d bytes, limit is %d", n, maxPresenceBytes)
 	}
 	return nil
 }

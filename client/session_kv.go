@@ -10,9 +10,9 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
-// maxFrameBytes is the largest request that goes over a session's stream: half of what
-// servers take as one message if nothing else is configured. Others are called.
-const maxFrameBytes = 128 << 10
+// maxFrameBytes is the largest request that goes over a session's stream, and what requests
+// that go together have in a message. Others are called.
+const maxFrameBytes = maxMessageBytes / 2
 
 // KV returns the keys of a namespace, "" the default one, as [Client.KV] does, but
 // reads and writes them over the session's stream: for a fraction of a call's cost, at
