@@ -167,7 +167,7 @@ var table = [NumCalls]Row{
 
 	OpenSession:  {Action: auth.SessionOpen, Judged: Named, Lane: admit.Claims, Ways: []string{sessions + "OpenSession", "operation.open_session"}},
 	CloseSession: {Action: auth.SessionClose, Judged: Named, Lane: admit.Releases, Ways: []string{sessions + "CloseSession", "operation.close_session"}},
-	GetSession:   {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Look: true, Note: "an operator's, as a call of its own, is never refused", Ways: []string{sessions + "GetSession", "frame.get_session"}},
+	GetSession:   {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Small, Look: true, Note: "small for further pages of what is attached to the stream; an operator's, as a call of its own, is never refused", Ways: []string{sessions + "GetSession", "frame.get_session"}},
 	ListSessions: {Action: auth.SessionRead, Judged: Named, Lane: admit.Reads, Stale: admit.Reads, Note: "shows what its caller may see", Ways: []string{sessions + "ListSessions"}},
 	Attach:       {Action: auth.SessionUse, Judged: Named, Lane: admit.Small, Ways: []string{"frame.attach"}},
 	Beat:         {Action: auth.SessionUse, Judged: Named, Lane: admit.Extensions, Ways: []string{"frame.beat"}},

@@ -232,7 +232,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 // complete adds to the answer what did not fit into it. Pages are younger than the
 // answer: what the session had then, and still has, is among them. A page that is refused
 // for the load is asked for again, alone: to begin anew would cost the member the pages that
-// it has answered, and reads are what it refuses first. Each answer may take patience.
+// it has answered. Each answer may take patience.
 func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached, patience time.Duration) error {
 	pause := minPause
 	for next := a.GetNext(); next != nil; {

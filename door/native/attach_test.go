@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -144,5 +145,32 @@ func TestG14_WhatIsNotKnownIsNotSaidToBeOver(t *testing.T) {
 	m.group.Refuse(false)
 	if kind := w.kind(attachFrame(3, sessionA, 3)); kind != incumbent.Expired {
 		t.Errorf("then it is said to be %s", kind)
+	}
+}
+
+// TestG40_PagesOfWhatIsAttachedAreNoReads: what the answer to an attachment has no room for is let
+// in where the attachment is, not where reads are: its client could not go on with the session.
+func TestG40_PagesOfWhatIsAttachedAreNoReads(t *testing.T) {
+	lanes := shutLanes(t)
+	lanes.SetMemory(0, 1)
+	m := newMember(t, func(c *Config) { c.Admission = lanes })
+	w, other := m.dial(), m.dial()
+	w.ok(openFrame(1, sessionA, 20000))
+	w.ok(attachFrame(2, sessionA, 1))
+	lanes.Press(uint8(admit.Transactions.Rank()), 1<<62) // for long
+	page := func(id string, after *pb.LeaseName) *pb.ClientFrame {
+		return &pb.ClientFrame{Id: 3, Request: &pb.ClientFrame_GetSession{GetSession: &pb.GetSessionRequest{Id: id, After: after}}}
+	}
+	behind := &pb.LeaseName{Name: "m"}
+	if got := w.ok(page(sessionA, behind)).GetGetSession(); got.GetSession().GetId() != sessionA {
+		t.Errorf("a page of what is attached: %v", got)
+	}
+	for what, f := range map[string]*pb.ServerFrame{
+		"the first page": w.ask(page(sessionA, nil)), "a page of another session": w.ask(page(sessionB, behind)),
+		"a page on another stream": other.ask(page(sessionA, behind)), "a page of no session": w.ask(page("", behind)),
+	} {
+		if f.Error.GetKind() != incumbent.Overloaded.String() {
+			t.Errorf("%s: %v", what, f)
+		}
 	}
 }

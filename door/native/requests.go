@@ -89,12 +89,26 @@ func (s *stream) beginCounted(w *bench, f *pb.ClientFrame, deadline time.Time) e
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_Get{Get: out}}, err
 		})
 	case *pb.ClientFrame_GetSession:
-		return s.read(f.Id, deadline, calls.GetSession.LaneOfRead(r.GetSession.GetStale()), r.GetSession.GetStale(), 0, func(fm *former) (*pb.ServerFrame, error) {
+		return s.read(f.Id, deadline, s.laneOfSession(r.GetSession), r.GetSession.GetStale(), 0, func(fm *former) (*pb.ServerFrame, error) {
 			out, err := fm.getSession(s.who, r.GetSession)
 			return &pb.ServerFrame{Id: f.Id, Answer: &pb.ServerFrame_GetSession{GetSession: out}}, err
 		})
 	}
 	return s.keys(f, deadline)
+}
+
+// laneOfSession is the lane of a read of a session: for the pages that follow the answer to its
+// attachment to this stream, that of the attachment, which is of no use without them.
+func (s *stream) laneOfSession(r *pb.GetSessionRequest) admit.Lane {
+	if id, err := neededSession("id", r.GetId()); err == nil && r.GetAfter() != nil {
+		s.mu.Lock()
+		_, here := s.counterOf(id)
+		s.mu.Unlock()
+		if here {
+			return calls.Attach.Lane()
+		}
+	}
+	return calls.GetSession.LaneOfRead(r.GetStale())
 }
 
 // operation hands an operation on. Extensions of this stream that were read
