@@ -269,6 +269,42 @@ func TestG47_MessagesUnderWayAreBounded(t *testing.T) {
 	await(t, "nothing counts", func() bool { return m.door.PartialBytes() == 0 })
 }
 
+// A small message that waits for room is read once there is some, whoever has given it back.
+func TestWhoWaitsForRoomOfOthersIsReadOn(t *testing.T) {
+	m := startWithSchema(t)
+	waits := m.dial()
+	waits.write(ask("1", "transact", `["T",{"op":"wait","table":"P","where":[],"columns":["name"],"until":"==","rows":[{"name":"`+strings.Repeat("x", 2*smallMessage)+`"}]}]`))
+	want(t, "what is behind an endless wait", waits.call("echo", `[]`), `[]`)
+	conn := m.door.conns.All()[0] // the last
+	waits.write(`{"method":"echo",`)
+	await(t, "a part of the next message", func() bool {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return conn.busy == 1 && conn.bytes > 0
+	})
+	taken := m.door.PartialBytes()
+	large := m.dial()
+	half := `{"id":1,"method":"echo","params":["` + strings.Repeat("x", 2*smallMessage)
+	large.write(half)
+	await(t, "half a message", func() bool { return m.door.PartialBytes() == taken+int64(len(half)-smallMessage) })
+	m.door.SetLimits(Limits{MaxPartialBytes: m.door.PartialBytes()})
+
+	waits.write(`"params":[2],"id":7}`)
+	await(t, "there is no room for what is behind it", conn.heldUp)
+	quiet := make(chan struct{})
+	m.park.Barrier(func() { close(quiet) })
+	<-quiet
+	if conn.slow != nil {
+		t.Error("who is not read is to send faster")
+	}
+	m.tick(2)
+	await(t, "nor at the next tick", conn.heldUp)
+	large.conn.Close()
+	await(t, "there is room", func() bool { return m.door.PartialBytes() == taken })
+	m.tick(2)
+	want(t, "it is answered", waits.answer(), `[2]`)
+}
+
 // One principal that sends all it can, over as many connections as it likes, leaves room for
 // the large messages of others.
 func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {

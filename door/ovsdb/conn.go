@@ -22,6 +22,7 @@ type conn struct {
 	owed   atomic.Int32  // monitors that are not answered
 	kept   atomic.Int64  // bytes that the conditions of its monitors cost, of maxConditionBytes
 	probed atomic.Bool   // an echo was asked for since
+	denied atomic.Bool   // a small message found no room, which others may have given back since
 	rests  atomic.Int32  // timers until the end of which nothing is served, as it has not kept to its pace
 
 	park.Link[*conn] // in door.conns
@@ -155,7 +156,7 @@ func (c *conn) heldUp() bool {
 // its own: what it has beyond, of messages that have not come whole and of those that are not
 // answered, which may wait for a place, it shares with all others. Who has much of that leaves
 // some for who has little. Where there is none who sends a large message is cut off, and a small
-// one waits until others of its connection are answered.
+// one waits until others of its connection are answered, or a tick finds room.
 func (c *conn) comes(bytes int) error {
 	most := c.door.limitsNow().MaxPartialBytes
 	c.mu.Lock()
@@ -171,6 +172,7 @@ func (c *conn) comes(bytes int) error {
 		return nil
 	case coming <= smallMessage: // so there are others
 		c.held = true
+		c.denied.Store(true)
 		return park.Hold
 	}
 	return incumbent.Errorf(incumbent.Overloaded, "messages that have not come whole, and those that are not answered, have more than %d bytes, %d for each of their values at least, or more of them than its share are of who sends this one", most, valueBytes)
@@ -275,6 +277,22 @@ func (c *conn) eased() {
 	}
 }
 
+// tryAgain has a message read that waits for room, which finds some now or waits on: who gives
+// room back need not be of this connection.
+func (c *conn) tryAgain() {
+	if !c.denied.Load() || c.rests.Load() > 0 {
+		return
+	}
+	c.mu.Lock()
+	wake := c.held
+	c.held = false
+	c.denied.Store(false)
+	c.mu.Unlock()
+	if wake {
+		c.parked.Load().Wake()
+	}
+}
+
 // take takes part of a message, perhaps its end. [park.Hold]: it comes again.
 func (c *conn) take(part []byte, whole bool) error {
 	limits := c.door.limitsNow()
@@ -285,6 +303,7 @@ func (c *conn) take(part []byte, whole bool) error {
 		return nil // space between messages
 	}
 	if err := c.comes(len(part)); err != nil {
+		c.stopWaiting() // the rest may be there, and is not read
 		return err
 	}
 	message := append(c.partial, part...)
@@ -307,6 +326,10 @@ var errSlowMessage = incumbent.Errorf(incumbent.DeadlineExceeded, "a message too
 // arrived forgets that the rest of a message was waited for.
 func (c *conn) arrived() {
 	c.partial = nil
+	c.stopWaiting()
+}
+
+func (c *conn) stopWaiting() {
 	if c.slow != nil {
 		c.slow.Stop()
 		c.slow = nil

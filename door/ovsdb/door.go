@@ -251,10 +251,12 @@ var echoRequest = []byte(`{"id":"echo","method":"echo","params":[]}`)
 // been heard by then: a process that stood still cuts nobody off. Nor is who rests because it
 // did not keep to its pace, nor who is not read while much of what it asked for is under way,
 // nor who waits for the rows of a monitor: encoding a large database takes longer than a probe,
-// and there are clients that read nothing but the answer they wait for.
+// and there are clients that read nothing but the answer they wait for. Whose next message found no
+// room is read again.
 func (d *Door) probe(at uint64) {
 	general := d.limits.Load().Probe
 	for _, c := range d.conns.All() {
+		c.tryAgain()
 		every := c.who.remote.get().Probe
 		if every == 0 && !c.who.socket { // who is on this machine ends visibly, and may be busy for long
 			every = general

@@ -73,7 +73,7 @@ const (
 type Limits struct {
 	MaxConnections  int           // accepted at once; what comes beyond is closed
 	MaxMessageBytes int           // of a request; who sends more is cut off
-	MaxPartialBytes int64         // that all connections have beyond 64 KiB each, of requests that have not come whole and of those that are not answered, 16 for each of their values at least, of one client at most four times what is free; who makes it more with a request of more than 64 KiB is cut off, and who does by smaller ones is read on once others of its own are answered
+	MaxPartialBytes int64         // that all connections have beyond 64 KiB each, of requests that have not come whole and of those that are not answered, 16 for each of their values at least, of one client at most four times what is free; who makes it more with a request of more than 64 KiB is cut off, and who does by smaller ones is read on once others of its own are answered, or a tick finds room
 	MaxBacklogBytes int           // updates that wait for one reader, who is cut off then; answers to requests do not count, nor does an update that is larger by itself and before which all was read
 	MaxUnsentBytes  int64         // of answers and updates that wait for readers, what waits for several once: that all connections have beyond 64 KiB each, of one client at most four times what is free; who makes it more is cut off. An answer, or an update, counts as an eighth of it at most
 	MaxUnderWay     int           // requests of one connection that are not answered; what comes beyond is not read
