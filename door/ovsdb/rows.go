@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -27,7 +28,8 @@ func ParseSource(text string) (Source, error) {
 	return Source{parts[0], parts[1], parts[2]}, nil
 }
 
-// retryRemote is after how many ticks a target is tried again that could not be opened.
+// retryRemote is after how many ticks a target is tried again that could not be opened, or
+// whose listener has failed.
 const retryRemote = 5
 
 // rowRemotes are the remotes that rows of databases say. They belong to the door's clock.
@@ -42,7 +44,8 @@ type rowRemote struct {
 	Remote
 	row    rowID
 	wanted bool
-	ln     net.Listener // nil: it is not open
+	ln     net.Listener          // nil: it is not open
+	failed atomic.Pointer[error] // why nobody is accepted any more, though it is open; nil: it is not so
 	err    error
 	tried  uint64 // tick
 }
@@ -63,6 +66,10 @@ func (s *rowRemotes) tick(at uint64) {
 		s.read()
 	}
 	for target, r := range s.open {
+		if failed := r.failed.Swap(nil); failed != nil {
+			r.ln.Close()
+			r.ln, r.err, r.tried = nil, *failed, at
+		}
 		if !r.wanted {
 			s.shut(target, r)
 		} else if r.ln == nil && (r.tried == 0 || at >= r.tried+retryRemote) {
@@ -185,17 +192,18 @@ func (s *rowRemotes) listen(target string, r *rowRemote, at uint64) {
 	s.door.goroutines.Go(func() {
 		if err := s.door.Serve(ln, &r.Remote); err != nil {
 			s.door.log.Warn("a listener of a row of a database has ended", "target", target, "cause", err)
+			r.failed.Store(&err)
 		}
 	})
 }
 
 func (s *rowRemotes) shut(target string, r *rowRemote) {
+	r.gone.Store(true)
 	if r.ln != nil {
-		r.gone.Store(true)
 		r.ln.Close()
-		s.door.leave(&r.Remote)
 		s.door.log.Info("not listening any more: no row of a database says so", "target", target)
 	}
+	s.door.leave(&r.Remote) // also who came before its listener failed
 	delete(s.open, target)
 }
 
