@@ -35,7 +35,7 @@ func (s *Session) run() {
 			case gone(err):
 				s.finish(err)
 				return
-			case !retryable(err) && s.clock() >= s.alive+s.TTL():
+			case !retryable(err) && s.clock() >= s.attachedAt()+s.TTL():
 				s.finish(incumbent.Errorf(incumbent.Expired, "no member let the session go on before its ttl had passed: %w", err))
 				return
 			}

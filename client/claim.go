@@ -22,9 +22,9 @@ type ClaimOptions struct {
 // ended counts until the server has been told, which the next waits for.
 //
 // What the session held when it was resumed (SessionConfig.ID) is taken over under the
-// token that it has: with SessionConfig.Alone at once, else once the session's ttl has
-// passed since then, for until then a former run may believe that it holds it. With Wait
-// Claim waits for that; without, the error is of kind Held and says when to come back.
+// token that it has: with SessionConfig.Alone at once, else once the session's ttl and half a
+// minute have passed since then, for until then a former run may believe that it holds it.
+// With Wait Claim waits for that; without, the error is of kind Held and says when to come back.
 //
 // A claim that is refused because the members have too much to do is an error of kind
 // Overloaded, with the time to come back after, whether it is to wait or not: it is

@@ -197,7 +197,6 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 	start := &apiv1.Start{Session: s.id.String(), Counter: s.counter}
 	s.mu.Unlock()
 	s.budget.first(1 + len(follows))
-	sent := s.clock()
 	if create {
 		start.TtlMs = uint32(s.ttl.Milliseconds())
 	}
@@ -224,7 +223,7 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 		return err
 	}
 	s.adopt(l, attached)
-	s.refused, s.alive = 0, sent
+	s.refused = 0
 	s.began(l.stream.Member(), a.GetStarted().GetOpened())
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 // run of its client: one before it (SessionConfig.ID), or one that had the session while
 // this one had no link. Beats keep it, for it lives by the session. It is claimed by this
 // run, or given back, but not before the other run, which may live and only be cut off, has
-// stopped believing that it holds it: its deadline is at most a ttl behind its last beat that
-// was acknowledged, and none is once this run has begun.
+// stopped believing that it holds it: its deadline is at most a ttl behind what was last
+// acknowledged, of which nothing is that was sent [maxApart] after this run had begun.
 type former struct {
 	token    incumbent.Token
 	holder   string
@@ -42,8 +42,8 @@ func (s *Session) resumed(a *apiv1.Attached, listed map[incumbent.Token]bool) {
 		s.former[name] = &former{token: token, holder: l.GetHolder(), critical: l.GetCritical(), over: make(chan struct{})}
 	}
 	if len(s.former) > 0 {
-		ttl := cmp.Or(s.has, s.ttl)
-		s.formersEnd = s.clock() + ttl + time.Duration(float64(ttl)*s.c.cfg.Drift)
+		most := cmp.Or(s.has, s.ttl) + maxApart
+		s.formersEnd = s.clock() + most + time.Duration(float64(most)*s.c.cfg.Drift)
 	}
 }
 

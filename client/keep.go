@@ -63,8 +63,7 @@ func (s *Session) keepOnce(ctx context.Context, l *link) (wait time.Duration) {
 		case err != nil:
 			next = s.sooner(next, a.Error)
 		case f.GetBeat() != nil:
-			s.beaten(sent, a.GetBeaten())
-			if a.GetBeaten().GetHeldMs() == 0 && len(a.GetBeaten().GetRevoking()) == 0 {
+			if !s.beaten(sent, a.GetBeaten()) {
 				return max(0, next-s.clock()) // another run has it by now, and what is extended is its
 			}
 		default:

@@ -30,7 +30,8 @@ type SessionConfig struct {
 	// ID is that of a session of a former run, which is resumed if it is still open, with
 	// the ttl that it has, and opened under the same id if not. A run that still has it
 	// loses it: see [Taken]. What it holds is claimed by name: see [Session.Claim]. What has
-	// not been claimed once the ttl has passed is given back. The zero value: a new one.
+	// not been claimed once the ttl and half a minute have passed is given back. The zero value:
+	// a new one.
 	ID incumbent.SessionID
 	// Alone says that no former run with this ID lives any more: each has ended or called
 	// [Session.Detach], as a lock on the file that has the ID ensures. Then what they held
@@ -63,7 +64,6 @@ type Session struct {
 	alone bool // SessionConfig.Alone
 
 	refused time.Duration // when the first refusal came since the session began last; 0: none did. Of the goroutine that connects
-	alive   time.Duration // when that was sent, start or beat, by which the session was extended last. Of the same
 
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none

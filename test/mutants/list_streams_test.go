@@ -161,8 +161,8 @@ var ofStreams = []mutant{
 	{
 		name: "what waits has its room for ever", guarantee: "G43",
 		file: "door/native/line.go", pkg: "./door/native", test: "^TestG43_WhoBeginsWaitsForItsTurn$",
-		search:  "\tw.forget() // whoever ends a watch",
-		replace: "\t// whoever ends a watch",
+		search:  "\tw.forget()\n\tgivenUp",
+		replace: "\tgivenUp",
 	},
 	{
 		name: "who comes while others wait overtakes them", guarantee: "G43",
