@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -24,6 +25,8 @@ type appender struct {
 	commit uint64          // in the last hard state written, or of a snapshot installed after it
 
 	installed uint64 // index of the last snapshot that another member sent
+
+	oldest atomic.Uint64 // index that a snapshot must reach for a file of the log to go; 0: there is only the one that is written
 
 	flush flushState
 }
@@ -108,9 +111,15 @@ func (a *appender) mark(ctx context.Context, mark wal.SnapshotMark) error {
 	if err := a.untilSpace(ctx, "mark snapshot", func() error { return a.log.markSnapshot(mark) }); err != nil {
 		return err
 	}
-	if err := a.log.release(mark.Index); err != nil {
+	return a.release(mark.Index)
+}
+
+// release gives up what a snapshot that the log names covers.
+func (a *appender) release(index uint64) error {
+	if err := a.log.release(index); err != nil {
 		return fatal("release the log", err)
 	}
+	a.oldest.Store(a.log.oldest())
 	return nil
 }
 
@@ -159,10 +168,7 @@ func (a *appender) install(ctx context.Context, mark wal.SnapshotMark) error {
 	a.dirty = false
 	a.installed = mark.Index
 	a.commit = max(a.commit, mark.Index)
-	if err := a.log.release(mark.Index); err != nil {
-		return fatal("release the log", err)
-	}
-	return nil
+	return a.release(mark.Index)
 }
 
 // untilSpace writes to the log. When the disk is full it waits until there is
@@ -171,6 +177,7 @@ func (a *appender) untilSpace(ctx context.Context, what string, write func() err
 	for {
 		err := write()
 		if err == nil {
+			a.oldest.Store(a.log.oldest())
 			a.pause(nil)
 			return nil
 		}

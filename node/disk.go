@@ -35,9 +35,10 @@ func (n *Node) prepare() (full bool) {
 		return false
 	}
 	err := n.appender.log.Prepare()
+	n.short.Store(incumbent.KindOf(err) == incumbent.Unavailable)
 	switch {
 	case err == nil:
-	case incumbent.KindOf(err) == incumbent.Unavailable:
+	case n.short.Load():
 		return n.appender.log.Status().ReserveOnly
 	default:
 		n.prepareAgain = now.Add(prepareRetryAfter)

@@ -156,6 +156,65 @@ func TestG31_FullDiskPausesAppends(t *testing.T) {
 	})
 }
 
+// A log that finds no place for its next file has a snapshot taken while it still can be
+// written, which frees one: a disk that is full of nothing but log pauses nobody for ever.
+func TestG31_ALogWithoutSparesIsTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		var ended []SnapshotDone
+		r := s.start(t, func(c *Config) {
+			c.Machine.(*journal).forget = true
+			c.SnapshotBytes = 1 << 40
+			c.Events.Snapshot = func(d SnapshotDone) { ended = append(ended, d) }
+		})
+		propose := func() {
+			t.Helper()
+			done := make(chan error, 1)
+			r.Propose(Proposal{Command: make([]byte, 900<<10), Reserve: true, Done: func(_ any, err error) { done <- err }})
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("it waits for ever: %+v", r.Status())
+			}
+			time.Sleep(diskPollEvery)
+			synctest.Wait()
+		}
+		for range 3 {
+			propose()
+		}
+		s.fs.SetCapacity(1 << 40)
+		free, err := s.fs.Free("/data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fs.SetCapacity(1<<40 - free + 1<<20)
+		if st := r.Status(); st.LogSegments != 2 || len(ended) != 0 {
+			t.Fatalf("%d snapshots, status %+v: the test tests nothing", len(ended), st)
+		}
+		const proposals = 20
+		for range proposals {
+			propose()
+		}
+		if n := len(ended); n == 0 || n > proposals/2 {
+			t.Errorf("%d snapshots for %d proposals, want no more than one a file of the log", n, proposals)
+		}
+		for _, d := range ended {
+			if d.Err != nil {
+				t.Error(d.Err)
+			}
+		}
+		if st := r.Status(); st.Paused != "" || st.LogSegments > 2 {
+			t.Errorf("status: %+v", st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestG32_HungDiskShowsAndCausesNoElection lets one sync take three seconds.
 func TestG32_HungDiskShowsAndCausesNoElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

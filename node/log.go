@@ -98,3 +98,4 @@ func (s *segments) Append(hard *pb.HardState, entries []*pb.Entry) error {
 func (s *segments) markSnapshot(m wal.SnapshotMark) error    { return s.MarkSnapshot(s.group, m) }
 func (s *segments) installSnapshot(m wal.SnapshotMark) error { return s.InstallSnapshot(s.group, m) }
 func (s *segments) release(index uint64) error               { return s.Release(s.group, index) }
+func (s *segments) oldest() uint64                           { return s.Oldest(s.group) }

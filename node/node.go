@@ -36,7 +36,7 @@ type Config struct {
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
 	MaxInboxProposals int           // 0: MaxInboxProposals
 	MaxInboxBytes     int           // 0: MaxInboxBytes
-	SnapshotBytes     int64         // of log that cause a snapshot, or less where states are small: see snapshotAfter; 0: DefaultSnapshotBytes
+	SnapshotBytes     int64         // of log that cause a snapshot, or less where states are small or the disk is full: see snapshotAfter, makesRoom; 0: DefaultSnapshotBytes
 	SnapshotEntries   uint64        // that cause a snapshot; 0: DefaultSnapshotEntries
 	SnapshotRate      int64         // bytes written per second; 0: DefaultSnapshotRate
 	TailEntries       uint64        // kept in memory behind a snapshot; 0: DefaultTailEntries
@@ -137,6 +137,7 @@ type Node struct {
 	ran     atomic.Bool                  // Run has been called
 	free    atomic.Int64                 // bytes, or -1: not known
 	refuse  atomic.Bool                  // growth is refused for lack of disk
+	short   atomic.Bool                  // the disk has no place for all the spare files that the log wants
 	barred  atomic.Pointer[func() error] // growth is refused for this reason; nil: for none
 	mu      sync.Mutex                   // guards shown; held to copy it
 	shown   ReplicaStatus

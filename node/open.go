@@ -73,6 +73,7 @@ func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*
 		stopped: make(chan struct{}),
 	}
 	n.appender = &appender{log: log, clock: cfg.Clock, events: cfg.Events, queue: newQueue[appendTask](), done: n.appended, commit: hard.GetCommit()}
+	n.appender.oldest.Store(log.oldest())
 	n.applier = &applier{
 		machine: cfg.Machine, clock: cfg.Clock, events: cfg.Events, queue: newQueue[applyTask](),
 		done: n.applied, bound: n.bound, applied: meta.Index,

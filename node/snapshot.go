@@ -13,7 +13,7 @@ import (
 
 // How a snapshot is taken, and on which goroutine:
 //
-//	loop      enough log since the last one, or somebody asked
+//	loop      enough log since the last one, no place on the disk for more of it, or somebody asked
 //	applier   binds the machine's state after the entry applied last, index i
 //	loop      learns i's term and members
 //	appender  makes durable what is written: entries to i, a hard state with commit ≥ i
@@ -82,7 +82,7 @@ func (n *Node) maybeSnapshot(now time.Time) {
 		return // a Manual's driver takes them
 	}
 	due := st.SinceSnapshot >= n.snapshotAfter() || st.Applied-st.Snapshot >= n.cfg.SnapshotEntries ||
-		st.SnapshotWanted || n.snap.wanted && st.Applied > st.Snapshot
+		st.SnapshotWanted || n.snap.wanted && st.Applied > st.Snapshot || n.makesRoom(st)
 	if len(n.snap.asked) == 0 && (!due || now.Before(n.snap.notBefore)) {
 		return
 	}
@@ -101,6 +101,15 @@ func (n *Node) maybeSnapshot(now time.Time) {
 // Config.SnapshotBytes and a part of it.
 func (n *Node) snapshotAfter() int64 {
 	return min(max(n.snap.mark.Bytes/2, n.cfg.SnapshotBytes/minSnapshotShare), n.cfg.SnapshotBytes)
+}
+
+// makesRoom reports whether the disk has no place for a spare file of the log, and a
+// snapshot would let a file go that the log has. It is due then, however little was
+// written since the last one: once an append waits for space, the hard state that
+// covers a snapshot would wait behind it.
+func (n *Node) makesRoom(st *ReplicaStatus) bool {
+	oldest := n.appender.oldest.Load()
+	return n.short.Load() && oldest > 0 && oldest <= st.Applied && st.Snapshot < st.Applied
 }
 
 func (n *Node) answerSnapshot(err error) {

@@ -358,6 +358,17 @@ func (l *Log) Release(id, index uint64) error {
 	return nil
 }
 
+// Oldest returns the index up to which entries of a group must be released before any
+// segment that holds some of them goes; 0 if none but the one that is written does.
+func (l *Log) Oldest(group uint64) uint64 {
+	for _, s := range l.segs[:len(l.segs)-1] {
+		if index := s.highest[group]; index > 0 {
+			return index
+		}
+	}
+	return 0
+}
+
 // Prepare makes spare segments ready, so that Append need not: it fills
 // released ones with zeros, or makes new ones. It may run on another goroutine
 // than the rest and is worth calling after Release, and now and then while

@@ -155,6 +155,9 @@ func TestReleaseKeepsWhatIsNeeded(t *testing.T) {
 		appendSync(t, l, Batch{Group: 1, Entries: entries(i, 1, 700, 1), HardState: HardState{1, 2, i}})
 	}
 	before := l.Status().Segments
+	if got := []uint64{l.Oldest(1), l.Oldest(9), l.Oldest(7)}; got[0] == 0 || got[0] > 40 || got[1] != 1 || got[2] != 0 {
+		t.Errorf("the oldest entries of groups 1, 9 and 7 end at %v", got)
+	}
 	must(t, l.MarkSnapshot(1, SnapshotMark{Index: 40, Term: 1, File: "40"}))
 	must(t, l.Release(1, 40))
 	if got := l.Status().Segments; got != before && got < before-1 {
@@ -162,6 +165,9 @@ func TestReleaseKeepsWhatIsNeeded(t *testing.T) {
 	}
 	must(t, l.MarkSnapshot(9, SnapshotMark{Index: 1, Term: 1, File: "9-1"}))
 	must(t, l.Release(9, 1))
+	if got := l.Oldest(1); got <= 40 || l.Oldest(9) != 0 {
+		t.Errorf("after a release up to 40 the oldest entries of groups 1 and 9 end at %d and %d", got, l.Oldest(9))
+	}
 	after := l.Status().Segments
 	if after >= before-10 {
 		t.Fatalf("%d of %d segments are left", after, before)

@@ -40,8 +40,8 @@ var ofSnapshots = []mutant{
 		name: "entries leave before the snapshot that covers them is marked", guarantee: "G05",
 		file: "node/appender.go", pkg: "./node", test: "^(TestKillDuringSnapshot|TestG26_RestartShowsWhatWasAcknowledged)$",
 		search: "\tif err := a.untilSpace(ctx, \"mark snapshot\", func() error { return a.log.markSnapshot(mark) }); err != nil {\n\t\treturn err\n\t}\n" +
-			"\tif err := a.log.release(mark.Index); err != nil {\n\t\treturn fatal(\"release the log\", err)\n\t}\n\treturn nil\n",
-		replace: "\tif err := a.log.release(mark.Index); err != nil {\n\t\treturn fatal(\"release the log\", err)\n\t}\n" +
+			"\treturn a.release(mark.Index)\n",
+		replace: "\tif err := a.release(mark.Index); err != nil {\n\t\treturn err\n\t}\n" +
 			"\treturn a.untilSpace(ctx, \"mark snapshot\", func() error { return a.log.markSnapshot(mark) })\n",
 	},
 	{
