@@ -20,9 +20,10 @@ type appender struct {
 	clock  Clock
 	events Events
 	queue  *queue[appendTask]
-	done   func([]*Append) // tells the loop
-	dirty  bool            // something is written and not synced
-	commit uint64          // in the last hard state written, or of a snapshot installed after it
+	marks  *queue[func() error] // of snapshots that are durable; also done while an append waits for space, for they make some
+	done   func([]*Append)      // tells the loop
+	dirty  bool                 // something is written and not synced
+	commit uint64               // in the last hard state written, or of a snapshot installed after it
 
 	installed uint64 // index of the last snapshot that another member sent
 
@@ -54,6 +55,11 @@ func (a *appender) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.marks.wake:
+			if err := a.performMarks(); err != nil {
+				return err
+			}
+			continue
 		case <-a.queue.wake:
 		}
 		tasks = a.queue.take(tasks)
@@ -87,6 +93,17 @@ func (a *appender) perform(ctx context.Context, tasks []appendTask) error {
 			return err
 		}
 		tasks = tasks[1:]
+	}
+	return nil
+}
+
+// performMarks does what waits to be marked. A mark needs nothing of the appends that
+// wait: what it covers was durable before its snapshot was written.
+func (a *appender) performMarks() error {
+	for _, f := range a.marks.take(nil) {
+		if err := f(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -172,13 +189,17 @@ func (a *appender) install(ctx context.Context, mark wal.SnapshotMark) error {
 }
 
 // untilSpace writes to the log. When the disk is full it waits until there is
-// space: nobody has been told anything yet, so nothing is lost but time.
+// space: nobody has been told anything yet, so nothing is lost but time. A snapshot
+// that was begun before is marked meanwhile.
 func (a *appender) untilSpace(ctx context.Context, what string, write func() error) error {
+	within := a.waits() // an append waits, and this is a mark
 	for {
 		err := write()
 		if err == nil {
 			a.oldest.Store(a.log.oldest())
-			a.pause(nil)
+			if !within {
+				a.pause(nil)
+			}
 			return nil
 		}
 		if incumbent.KindOf(err) != incumbent.Unavailable {
@@ -187,6 +208,9 @@ func (a *appender) untilSpace(ctx context.Context, what string, write func() err
 		a.pause(err)
 		a.flushEnds() // a disk that is full has answered: it does not hang
 		a.clock.Sleep(ctx, appendRetryEvery)
+		if err := a.performMarks(); err != nil {
+			return err
+		}
 		a.flushBegins()
 		if ctx.Err() != nil {
 			return incumbent.Errorf(incumbent.Unavailable, "stopped while the log waited for space: %w", err)

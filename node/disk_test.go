@@ -215,6 +215,68 @@ func TestG31_ALogWithoutSparesIsTrimmed(t *testing.T) {
 	})
 }
 
+// A snapshot whose file is written when appends come to wait for space is marked all the
+// same: it lets files of the log go.
+func TestG31_AMarkDoesNotWaitBehindAppends(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStand()
+			s.fs.SetCapacity(9 << 20)
+			var armed atomic.Bool
+			var pauses []bool
+			var r *running
+			proposed := make(chan int, 1)
+			answered := make(chan error, 100)
+			r = s.start(t, func(c *Config) {
+				c.InlineAppend = inline
+				c.SnapshotBytes = 1 << 40
+				c.Events.Paused = func(paused bool, _ error) { pauses = append(pauses, paused) }
+				j := c.Machine.(*journal)
+				j.forget = true
+				j.onWrite = func() {
+					if !armed.Swap(false) {
+						return
+					}
+					n := 0
+					for ; r.Status().Paused == "" && n < cap(answered); n++ {
+						r.Propose(Proposal{Command: make([]byte, 900<<10), Reserve: true, Done: func(_ any, err error) { answered <- err }})
+						time.Sleep(time.Millisecond)
+					}
+					proposed <- n
+				}
+			})
+			for range 3 {
+				r.mustPropose(strings.Repeat("x", 900<<10))
+			}
+			armed.Store(true)
+			go func() { _, _ = r.Snapshot(context.Background()) }()
+			for range <-proposed {
+				select {
+				case err := <-answered:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatalf("inline %t: appends wait for ever: %+v", inline, r.Status())
+				}
+			}
+			synctest.Wait()
+			for i, paused := range pauses {
+				if paused != (i%2 == 0) {
+					t.Errorf("inline %t: told of pauses %v", inline, pauses)
+					break
+				}
+			}
+			if st := r.Status(); st.Snapshot == 1 || len(pauses) == 0 {
+				t.Errorf("inline %t: told of pauses %v, status %+v: the test tests nothing", inline, pauses, st)
+			}
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // TestG32_HungDiskShowsAndCausesNoElection lets one sync take three seconds.
 func TestG32_HungDiskShowsAndCausesNoElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

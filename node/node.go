@@ -172,7 +172,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.run, n.die = run, die
 	stop := context.AfterFunc(ctx, n.askToStop)
 	defer stop()
-	n.goRun(run, "append", n.appender.run)
+	if !n.cfg.InlineAppend {
+		n.goRun(run, "append", n.appender.run)
+	}
 	n.goRun(run, "apply", n.applier.run)
 	n.goRun(run, "files", n.files.run)
 	n.goRun(run, "disk", n.watchDisk)

@@ -72,7 +72,7 @@ func open(cfg Config, snapshots snapshotFolder, log *segments, rec recovered) (*
 		quit:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
-	n.appender = &appender{log: log, clock: cfg.Clock, events: cfg.Events, queue: newQueue[appendTask](), done: n.appended, commit: hard.GetCommit()}
+	n.appender = &appender{log: log, clock: cfg.Clock, events: cfg.Events, queue: newQueue[appendTask](), marks: newQueue[func() error](), done: n.appended, commit: hard.GetCommit()}
 	n.appender.oldest.Store(log.oldest())
 	n.applier = &applier{
 		machine: cfg.Machine, clock: cfg.Clock, events: cfg.Events, queue: newQueue[applyTask](),

@@ -18,7 +18,7 @@ import (
 //	loop      learns i's term and members
 //	appender  makes durable what is written: entries to i, a hard state with commit ≥ i
 //	writer    writes snap/….snap.tmp, syncs it, renames it, syncs the folder
-//	appender  marks i in the log and syncs the mark; only now releases segments
+//	appender  marks i in the log, also while an append waits for space, and syncs the mark; only now releases segments
 //	writer    removes older files
 //	loop      gives up the entries in memory, save for a tail
 //
@@ -220,7 +220,7 @@ func (n *Node) writeFile(ctx context.Context, rate int64, b *boundSnapshot) (wal
 // markSnapshot records the snapshot in the log and then gives up what it covers.
 // If a received one has taken the log's place since, ours is of no use.
 func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked chan struct{}) {
-	task := appendTask{then: func() error {
+	n.appender.marks.push(func() error {
 		if meta.Index <= n.appender.installed {
 			close(marked)
 			return nil
@@ -233,12 +233,14 @@ func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked cha
 			close(marked)
 		})
 		return nil
-	}}
+	})
 	if n.cfg.InlineAppend {
-		n.inbox.call(func() { n.submit(task) })
-		return
+		n.inbox.call(func() {
+			if err := n.appender.performMarks(); err != nil {
+				n.die(err)
+			}
+		})
 	}
-	n.submit(task)
 }
 
 // snapshotMarked learns, on the loop, that the log names a new snapshot.
