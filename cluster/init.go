@@ -134,7 +134,9 @@ func offline(dir string, log *slog.Logger, f func(*node.Node, *core.View) error)
 	if err != nil {
 		return err
 	}
-	err = group.Open(node.Config{FS: vfs.OS{}, Dir: dir, Schema: core.SchemaVersion, Logger: log, SegmentBytes: node.MinSegmentBytes})
+	err = group.Open(node.Config{
+		FS: vfs.OS{}, Dir: dir, Schema: core.SchemaVersion, Logger: log, SegmentBytes: node.MinSegmentBytes, KeepSegmentBytes: true,
+	})
 	if err != nil {
 		return err
 	}

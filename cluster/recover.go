@@ -76,7 +76,8 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	}
 	var view *core.View
 	found, err := node.Recover(node.Config{
-		FS: vfs.OS{}, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger, SegmentBytes: node.MinSegmentBytes,
+		FS: vfs.OS{}, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger,
+		SegmentBytes: node.MinSegmentBytes, KeepSegmentBytes: true,
 	}, withView(then, func() { view = group.View() }))
 	if err != nil {
 		return out, err

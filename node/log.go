@@ -25,7 +25,7 @@ type recovered struct {
 // openSegments opens the log of a group, making it if it is not there. Each
 // opening is counted durably: that is the incarnation.
 func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, error) {
-	opts := wal.Options{SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger}
+	opts := wal.Options{SegmentBytes: cfg.SegmentBytes, KeepLength: cfg.KeepSegmentBytes, Logger: cfg.Logger}
 	log, rec, err := wal.Open(fs, dir, opts)
 	if incumbent.KindOf(err) == incumbent.NotFound {
 		if cfg.Join != nil {
@@ -46,7 +46,12 @@ func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, err
 	if rec.Cut > 0 {
 		cfg.Logger.Info("unfinished write cut off", slog.String("file", rec.CutFile), slog.Int64("offset", rec.CutOffset), slog.Int64("bytes", rec.Cut))
 	}
-	g := rec.Groups[cfg.Group]
+	return &segments{Log: log, group: cfg.Group}, recoveredFrom(&rec, cfg.Group), nil
+}
+
+// recoveredFrom returns what a log says of a group, in raft's types.
+func recoveredFrom(rec *wal.Recovered, group uint64) recovered {
+	g := rec.Groups[group]
 	out := recovered{
 		Identity:    Identity{Cluster: rec.Meta.Cluster, Member: rec.Meta.Member},
 		incarnation: rec.Meta.Incarnation,
@@ -58,7 +63,7 @@ func openSegments(fs vfs.FS, dir string, cfg *Config) (*segments, recovered, err
 		e := &g.Entries[i]
 		out.entries[i] = &pb.Entry{Index: &e.Index, Term: &e.Term, Type: pb.EntryType(e.Type).Enum(), Data: e.Data}
 	}
-	return &segments{Log: log, group: cfg.Group}, out, nil
+	return out
 }
 
 // newID returns a random id that raft can use.

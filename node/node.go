@@ -34,6 +34,7 @@ type Config struct {
 
 	Tick              time.Duration // 0: DefaultTick
 	SegmentBytes      int64         // of a log file; 0: wal.DefaultSegmentBytes; at least MinSegmentBytes
+	KeepSegmentBytes  bool          // a log that exists goes on with files as long as those it has, if they are longer than SegmentBytes
 	MaxInboxProposals int           // 0: MaxInboxProposals
 	MaxInboxBytes     int           // 0: MaxInboxBytes
 	SnapshotBytes     int64         // of log that cause a snapshot, or less where states are small or the disk is full: see snapshotAfter, makesRoom; 0: DefaultSnapshotBytes

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/wal"
 )
 
 // Survivor is what a member has that is left alone.
@@ -19,7 +20,8 @@ type Survivor struct {
 
 // Recover is for a member whose cluster has lost its majority for good. It reads
 // all of the log in cfg.Dir, what is not known to be committed too, into
-// cfg.Machine and calls then. If then is nil that is all. Else the machine is given
+// cfg.Machine and calls then. If then is nil that is all, and every file stays as it is.
+// Else the machine is given
 // the commands that then returns, and the member becomes the only voter of its
 // cluster: the next Open goes on from there.
 //
@@ -38,6 +40,13 @@ func Recover(cfg Config, then func(Survivor) [][]byte) (Survivor, error) {
 	dir := filepath.Join(cfg.Dir, "log")
 	if names, err := cfg.FS.List(dir); err != nil || len(names) == 0 {
 		return Survivor{}, incumbent.Errorf(incumbent.NotFound, "%s holds no log", cfg.Dir)
+	}
+	if then == nil {
+		rec, err := wal.Read(cfg.FS, dir)
+		if err != nil {
+			return Survivor{}, err
+		}
+		return survive(cfg, nil, recoveredFrom(&rec, cfg.Group), nil)
 	}
 	log, rec, err := openSegments(cfg.FS, dir, &cfg)
 	if err != nil {

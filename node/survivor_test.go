@@ -2,10 +2,13 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -52,6 +55,76 @@ func TestRecoverMakesOneOfThreeAClusterOfItsOwn(t *testing.T) {
 			t.Errorf("%d commands, the last %q", len(got), got[len(got)-1])
 		}
 		alone.mustPropose("on it goes")
+	})
+}
+
+// TestLookingAtASurvivorChangesNothing compares its files, after an orderly end and after a
+// loss of power, and has recovery itself keep the spares, whatever length they have.
+func TestLookingAtASurvivorChangesNothing(t *testing.T) {
+	const segmentBytes = 4 * MinSegmentBytes
+	files := func(fs vfs.FS) map[string]string {
+		t.Helper()
+		found := map[string]string{}
+		for _, dir := range []string{"/data/log/", "/data/snap/"} {
+			names, err := fs.List(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				var f vfs.File
+				var size int64
+				if f, err = fs.Open(dir + name); err == nil {
+					size, err = f.Size()
+				}
+				b := make([]byte, size)
+				if err == nil && size > 0 {
+					_, err = f.ReadAt(b, 0)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[dir+name] = string(b)
+			}
+		}
+		return found
+	}
+	spares := func(files map[string]string) (names []string) {
+		for name, content := range files {
+			if strings.HasPrefix(name, "/data/log/spare-") && len(content) == segmentBytes {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		r := s.start(t, func(c *Config) { c.SegmentBytes = segmentBytes })
+		r.mustPropose("kept")
+		time.Sleep(2 * diskPollEvery)
+		cut := s.fs.CrashClone(rand.New(rand.NewPCG(1, 1)))
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		for name, fs := range map[string]*vfs.Mem{"closed": s.fs.Clone(), "crashed": cut} {
+			before, seen := files(fs), &journal{}
+			want := spares(before)
+			if _, err := Recover(surviveConfig(fs, seen), nil); err != nil || !slices.Equal(seen.commands, []string{"kept"}) {
+				t.Fatalf("%s: %q, %v", name, seen.commands, err)
+			}
+			after := files(fs)
+			if !maps.Equal(before, after) {
+				t.Errorf("%s: files %v became %v, or have changed", name, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+			}
+			cfg := surviveConfig(fs, &journal{})
+			cfg.KeepSegmentBytes = true
+			if _, err := Recover(cfg, func(Survivor) [][]byte { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if got := spares(files(fs)); len(got) == 0 || len(want) > 0 && !slices.Equal(got, want) {
+				t.Errorf("%s: spares %v are left, want %v", name, got, want)
+			}
+		}
 	})
 }
 

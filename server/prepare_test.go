@@ -2,6 +2,10 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -15,6 +19,7 @@ import (
 // A member that ran alone becomes the first of a cluster and keeps what it has.
 func TestInitKeepsWhatIsThere(t *testing.T) {
 	cfg := testConfig(t)
+	cfg.SegmentBytes = 8 << 20
 	s := open(t, cfg)
 	if _, err := claim(t, clientOf(t, s), "kept", "h"); err != nil {
 		t.Fatal(err)
@@ -28,7 +33,11 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 	if err := s.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	spares := logFiles(t, cfg, "spare-*")
 	made, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir})
+	if left := logFiles(t, cfg, "spare-*"); len(spares) == 0 || !maps.Equal(left, spares) {
+		t.Errorf("spare files of the log were %v and are %v", spares, left)
+	}
 	if err != nil || !made.Existed || made.MemberID != cluster.FormatID(s.cluster.ID()) || made.CAFile != "" {
 		t.Fatalf("%+v, %v", made, err)
 	}
@@ -42,6 +51,25 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 		t.Errorf("what was held: %v", err)
 	}
 	join(t, first, memberConfig(t, "n2"))
+}
+
+// logFiles returns the files of a member's log whose names match, with the SHA-256 of their
+// content.
+func logFiles(t *testing.T, cfg Config, pattern string) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(cfg.DataDir, "log", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[filepath.Base(name)] = fmt.Sprintf("%d:%x", len(b), sha256.Sum256(b))
+	}
+	return found
 }
 
 // The last member of three goes on alone with what it has, above any index that
@@ -61,11 +89,15 @@ func TestRecover(t *testing.T) {
 	for _, s := range members {
 		crash(t, s)
 	}
+	before := logFiles(t, cfg, "*")
 	for _, dry := range []bool{true, false} {
 		got, err := cluster.Recover(cluster.RecoverConfig{DataDir: cfg.DataDir, DryRun: dry})
 		if err != nil || got.MemberID != cluster.FormatID(last.cluster.ID()) || got.Name != "n3" || got.Leases != 1 || got.Index < res.Lease.Token ||
 			!slices.Equal(got.Forgotten, []string{"n1", "n2"}) || got.Committed > got.Durable || got.LastTerm == 0 {
 			t.Fatalf("dry %v: %+v, %v", dry, got, err)
+		}
+		if left := logFiles(t, cfg, "*"); maps.Equal(left, before) != dry {
+			t.Errorf("dry %v: the log's files were %v and are %v", dry, before, left)
 		}
 	}
 	cfg.Listen, cfg.PeerListen, cfg.JoinToken = "127.0.0.1:0", "127.0.0.1:0", ""

@@ -2,7 +2,9 @@ package wal
 
 import (
 	"cmp"
+	"errors"
 	"io/fs"
+	"strings"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/vfs"
@@ -87,6 +89,10 @@ func (l *Log) open() (Recovered, error) {
 	if err := l.identify(sc.meta, created); err != nil {
 		return Recovered{}, err
 	}
+	if l.opts.KeepLength && !created {
+		l.opts.SegmentBytes = max(l.opts.SegmentBytes, lengthOf(l.fs, l.dir, names, sc))
+		l.pool.bytes = l.opts.SegmentBytes
+	}
 	if err := l.pool.adopt(names); err != nil {
 		return Recovered{}, err
 	}
@@ -103,6 +109,48 @@ func (l *Log) open() (Recovered, error) {
 	l.opts.Logger.Info("log opened", "dir", l.dir, "incarnation", rec.Meta.Incarnation, "segments", len(l.segs),
 		"created", created, "clean", rec.Clean, "cut_bytes", rec.Cut)
 	return rec, nil
+}
+
+// Read returns what the log in dir says, as [Open] would, and leaves it as it is: nothing
+// is cut off, removed or made, and the incarnation is that of the last opening. It takes
+// the folder's lock meanwhile. The errors are those of Open; NotFound says that there is
+// no log.
+func Read(fsys vfs.FS, dir string) (rec Recovered, err error) {
+	names, err := fsys.List(dir)
+	if err != nil || !hasSegment(names) {
+		return Recovered{}, incumbent.Errorf(incumbent.NotFound, "no log in %s: %w", dir, cmp.Or(err, fs.ErrNotExist))
+	}
+	lock, err := fsys.Lock(join(dir, lockName))
+	if err != nil {
+		return Recovered{}, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if names, err = fsys.List(dir); err != nil {
+		return Recovered{}, fatal("listing "+dir, err)
+	}
+	sc, err := scan(fsys, dir, names, nil)
+	if err != nil {
+		return Recovered{}, err
+	}
+	return sc.recovered(), nil
+}
+
+// lengthOf returns which length the files of a log have: its spares, or its newest segment
+// if it has none. What cannot be measured is no spare.
+func lengthOf(fsys vfs.FS, dir string, names []string, sc *scanner) (bytes int64) {
+	for _, name := range names {
+		if !strings.HasPrefix(name, sparePrefix) {
+			continue
+		}
+		size, err := fsys.Size(join(dir, name))
+		if err == nil && size <= MaxSegmentBytes && size%sectorBytes == 0 {
+			bytes = max(bytes, size)
+		}
+	}
+	if bytes == 0 {
+		bytes = int64(sc.segs[len(sc.segs)-1].sectors) * sectorBytes
+	}
+	return bytes
 }
 
 func hasSegment(names []string) bool {
@@ -153,19 +201,14 @@ func (l *Log) create() (*scanner, error) {
 
 // resume goes on where the log ends.
 func (l *Log) resume(sc *scanner) (Recovered, error) {
-	rec := Recovered{Groups: map[uint64]GroupState{}, Clean: sc.closed && sc.dirty == sc.next}
+	rec := sc.recovered()
 	for id, h := range sc.groups {
 		l.groups[id] = h.group
-		rec.Groups[id] = GroupState{HardState: h.hs, Snapshot: h.mark, Entries: h.entries}
 	}
 	l.segs = sc.segs
 	l.segments.Store(int32(len(l.segs)))
 	l.enc.chain, l.enc.rec = sc.chain, sc.rec
 	l.advance(sc.next)
-	if sc.dirty > sc.next {
-		rec.Cut = int64(sc.dirty-sc.next) * sectorBytes
-		rec.CutFile, rec.CutOffset = join(l.dir, l.cur().name), l.cur().offset(sc.next)
-	}
 	if err := l.mend(sc); err != nil {
 		return Recovered{}, err
 	}

@@ -396,6 +396,20 @@ func (sc *scanner) complete() error {
 	return nil
 }
 
+// recovered returns what was read.
+func (sc *scanner) recovered() Recovered {
+	rec := Recovered{Meta: sc.meta, Groups: map[uint64]GroupState{}, Clean: sc.closed && sc.dirty == sc.next}
+	for id, h := range sc.groups {
+		rec.Groups[id] = GroupState{HardState: h.hs, Snapshot: h.mark, Entries: h.entries}
+	}
+	if sc.dirty > sc.next {
+		seg := sc.segs[len(sc.segs)-1]
+		rec.Cut = int64(sc.dirty-sc.next) * sectorBytes
+		rec.CutFile, rec.CutOffset = join(sc.dir, seg.name), seg.offset(sc.next)
+	}
+	return rec
+}
+
 // unsynced returns the frames that nothing proves to have been synced, and
 // where they begin.
 func (sc *scanner) unsynced() (seq uint64, b []byte) {

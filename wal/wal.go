@@ -87,6 +87,10 @@ type Options struct {
 	// SegmentBytes is the length of new segments, a multiple of 512 between
 	// MinSegmentBytes and MaxSegmentBytes; 0 is DefaultSegmentBytes.
 	SegmentBytes int64
+	// KeepLength has a log that exists go on with the length that its spares have, or
+	// without any its newest segment, if that is more than SegmentBytes. It is for who
+	// opens the log of another program: spares of another length are removed.
+	KeepLength bool
 	// Cluster and Member are whose log it is. A new log needs both; an existing
 	// one that belongs to another is refused. Both zero: whatever it says.
 	Cluster [16]byte

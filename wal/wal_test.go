@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -306,6 +307,50 @@ func TestOtherSegmentLengths(t *testing.T) {
 		want.HardState = HardState{1, 1, uint64(10 * i)}
 		must(t, l.Prepare())
 		must(t, l.Close())
+	}
+}
+
+// Read says what Open would and changes nothing; KeepLength keeps the spares of a log that was
+// opened with another length, and without spares the length of its newest segment.
+func TestReadAndKeepLength(t *testing.T) {
+	fsys := vfs.NewMem()
+	_, err := Read(fsys, testDir)
+	wantKind(t, err, incumbent.NotFound)
+	o := testOptions
+	o.SegmentBytes = 4 * MinSegmentBytes
+	l, first, err := Open(fsys, testDir, o)
+	must(t, err)
+	appendSync(t, l, Batch{Entries: entries(1, 3, 100, 1), HardState: HardState{1, 1, 2}})
+	must(t, l.Prepare())
+	_, err = Read(fsys, testDir)
+	wantKind(t, err, incumbent.Unavailable)
+	must(t, l.Close())
+	names, err := fsys.List(testDir)
+	must(t, err)
+	for range 2 {
+		rec, err := Read(fsys, testDir)
+		must(t, err)
+		if rec.Meta.Incarnation != first.Meta.Incarnation || !rec.Clean || len(rec.Groups[0].Entries) != 3 {
+			t.Fatalf("the log says %+v", rec)
+		}
+	}
+	for _, spared := range []bool{true, false} {
+		if !spared {
+			for _, name := range names {
+				if strings.HasPrefix(name, sparePrefix) {
+					must(t, fsys.Remove(testDir+"/"+name))
+				}
+			}
+		}
+		l, _, err = Open(fsys, testDir, Options{SegmentBytes: MinSegmentBytes, KeepLength: true})
+		must(t, err)
+		if l.opts.SegmentBytes != o.SegmentBytes {
+			t.Errorf("segments of %d bytes, want %d", l.opts.SegmentBytes, o.SegmentBytes)
+		}
+		must(t, l.Close())
+		if left, err := fsys.List(testDir); err != nil || spared && !slices.Equal(left, names) {
+			t.Errorf("files %v became %v, %v", names, left, err)
+		}
 	}
 }
 
