@@ -223,7 +223,7 @@ type Taken struct {
 	Index    uint64 // with Term and Checksum: which file
 	Term     uint64
 	Checksum [32]byte
-	Offset   int64  // bytes that have arrived without a gap
+	Offset   int64  // bytes that have arrived without a gap; if it failed, before they were given up
 	Done     bool   // the snapshot was installed, or is not needed any more
 	Failed   string // why it cannot be installed; "": it can
 }

@@ -25,6 +25,7 @@ type receiver struct {
 	term     uint64           // of the leader that sends it
 	began    time.Time
 	offset   int64 // bytes that are there
+	fits     bool  // the header among them is not one that this member refuses
 	unsynced int64
 	sum      hash.Hash // of them
 }
@@ -41,6 +42,9 @@ func (r *receiver) take(c *Chunk) (*Taken, *received, error) {
 		if err := r.write(c.Data); err != nil {
 			return r.failed(err)
 		}
+	}
+	if err := r.refuseEarly(c); err != nil {
+		return r.failed(err)
 	}
 	tk := &Taken{Offset: r.offset}
 	if r.offset < r.mark.Bytes {
@@ -172,6 +176,20 @@ func (r *receiver) finish(c *Chunk) error {
 	return nil
 }
 
+// refuseEarly looks at the header as soon as it is there: what this member must refuse, as
+// what a newer binary wrote, is not sent whole first. One that does not read is damaged: the
+// checksum of the whole tells, and has the sender look at its file.
+func (r *receiver) refuseEarly(c *Chunk) error {
+	if r.fits || r.offset < min(MaxChunkBytes, r.mark.Bytes) {
+		return nil
+	}
+	r.fits = true
+	if _, err := newSnapshotReader(io.NewSectionReader(r.file, 0, r.offset), r.part()); incumbent.KindOf(err) == incumbent.Corrupt {
+		return nil
+	}
+	return r.checkHeader(c)
+}
+
 // checkHeader compares what the file says of itself with what raft says of it.
 func (r *receiver) checkHeader(c *Chunk) error {
 	reader, err := newSnapshotReader(io.NewSectionReader(r.file, 0, r.mark.Bytes), r.part())
@@ -201,7 +219,8 @@ func (r *receiver) failed(err error) (*Taken, *received, error) {
 	}
 	// After a failed sync nobody knows what the disk has of the file, and it would
 	// look whole at the next start: it must go in any case.
-	offset, rerr := r.offset, r.remove()
+	offset := r.offset
+	rerr := r.remove()
 	reason, ok := err.(unfit) //nolint:errorlint // of our own, never wrapped
 	if !ok && !vfs.IsNoSpace(err) {
 		return nil, nil, fatal("receive a snapshot", err)

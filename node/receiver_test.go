@@ -145,11 +145,16 @@ func (l *lone) give(cs ...*Chunk) []Taken {
 	return l.box.taken()
 }
 
+// giveAll hands in all pieces, up to one that is refused, as a sender does.
 func (l *lone) giveAll(o *offered) []Taken {
 	l.t.Helper()
 	var ts []Taken
 	for i := range o.pieces() {
-		ts = append(ts, l.give(o.piece(i))...)
+		got := l.give(o.piece(i))
+		ts = append(ts, got...)
+		if slices.ContainsFunc(got, func(t Taken) bool { return t.Failed != "" }) {
+			break
+		}
 	}
 	return ts
 }
@@ -265,6 +270,44 @@ func TestUnfitSnapshots(t *testing.T) {
 		fit := l.offer(fits(), 7, 10)
 		if ts := l.giveAll(fit); !ts[len(ts)-1].Done || len(l.machine.list()) != 10 {
 			t.Errorf("%s: the next one, which fits: %+v", name, ts)
+		}
+	}
+}
+
+// TestUnfitHeadersAreRefusedAtOnce offers files of which the first piece says that they must
+// not be installed, or is damaged: that the sender is to look at its file only the checksum
+// of the whole says.
+func TestUnfitHeadersAreRefusedAtOnce(t *testing.T) {
+	fits := snapshotOf(50, 5, 1, 2, 3)
+	newer, other := fits, fits
+	newer.Schema++
+	other.Group = 9
+	for name, tc := range map[string]struct {
+		header snapshotHeader
+		want   string // in the answer to the first piece; "": only the last one fails
+	}{
+		"newer schema":   {header: newer, want: "schema 2"},
+		"other group":    {header: other, want: "group 9"},
+		"damaged header": {header: fits},
+	} {
+		l := newLone(t)
+		o := l.offer(tc.header, 6, 200)
+		if tc.want == "" {
+			o.content[20] ^= 1
+		}
+		before := l.files()
+		ts := l.give(o.piece(0))
+		if len(ts) != 1 || !strings.Contains(ts[0].Failed, tc.want) || (ts[0].Failed == "") != (tc.want == "") || ts[0].Offset != MaxChunkBytes {
+			t.Errorf("%s: answer to the first piece %+v, want %q", name, ts, tc.want)
+		}
+		if tc.want == "" {
+			ts = l.giveAll(o)
+			if last := ts[len(ts)-1]; !strings.Contains(last.Failed, "checksum") || last.Offset != o.mark.Bytes {
+				t.Errorf("%s: answer to the last piece %+v", name, last)
+			}
+		}
+		if n := l.snapshots.kept.holds(); n != 0 || !slices.Equal(l.files(), before) {
+			t.Errorf("%s: %d files held, files %v", name, n, l.files())
 		}
 	}
 }

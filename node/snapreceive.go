@@ -14,9 +14,10 @@ import (
 // How a snapshot comes from the leader, beside everything else that goes on:
 //
 //	loop      refuses pieces that make no sense or are not needed any more
-//	files     appends the piece to snap/….snap.part, answers how much is there;
-//	          at the end compares the checksum of the whole, looks at the header,
-//	          syncs the file, renames it, syncs the folder
+//	files     appends the piece to snap/….snap.part, answers how much is there,
+//	          or that the header is not one for this member; at the end compares
+//	          the checksum of the whole, looks at the header again, syncs the file,
+//	          renames it, syncs the folder
 //	loop      gives raft its message; raft takes the snapshot, or it is too old
 //	appender  marks it in the log, in the place of all entries, and syncs; then
 //	          writes the batch whose commit covers it; then old segments go
