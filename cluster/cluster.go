@@ -25,8 +25,8 @@
 //
 // # Concurrency
 //
-// The engine's and the node's callbacks (Applied, Restored, Configured, RoleChanged,
-// Admissible) come from their goroutines and do not block. Everything else may be
+// The engine's and the node's callbacks (Applied, Restored, Leads, Configured,
+// RoleChanged, Admissible) come from their goroutines and do not block. Everything else may be
 // called from any goroutine once Open has returned.
 package cluster
 
@@ -137,13 +137,15 @@ func (c *Cluster) Open(e *engine.Engine) (err error) {
 	return nil
 }
 
-// Run looks after members until ctx ends. A member that is alone has nothing to do.
+// Run looks after members until ctx ends. A member that is alone looks after its own
+// record.
 func (c *Cluster) Run(ctx context.Context) {
-	if c.peers == nil {
-		return
+	loops := []func(context.Context){c.keepRecord}
+	if c.peers != nil {
+		loops = append(loops, c.steward.run, c.keepComparing, c.keepDisks, c.forgetLastRun, c.keepTrust)
 	}
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context){c.keepRecord, c.steward.run, c.keepComparing, c.keepDisks, c.forgetLastRun, c.keepTrust} {
+	for _, f := range loops {
 		running.Go(func() { f(ctx) })
 	}
 	running.Wait()
@@ -194,6 +196,16 @@ func (c *Cluster) Applied(a *engine.Applied) {
 // Restored takes a state that came in the place of the old one, on the apply
 // goroutine.
 func (c *Cluster) Restored(v *core.View) { c.roster.recorded(v) }
+
+// Leads takes that this member leads a new term, on the apply goroutine, before the
+// member is ready. What it knows is recorded before any command of a client: so the log
+// says from where on the rules of its schema hold, and a later binary that applies it
+// again comes to the same state. A member that is alone is recorded like any other.
+func (c *Cluster) Leads() {
+	if m, right := c.self(); !right && !c.engine.View().MemberGone(c.id) {
+		c.node.Propose(node.Proposal{Command: core.PutMemberCommand{Member: m}.Encode(core.Meta{}), Reserve: true, Done: func(any, error) {}}) // keepRecord looks whether it came to pass
+	}
+}
 
 // Configured takes whom raft counts.
 func (c *Cluster) Configured(voters, learners []uint64) { c.roster.configured(voters, learners) }

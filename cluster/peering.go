@@ -153,15 +153,19 @@ func (c *Cluster) Connected(id uint64) bool {
 	return slices.ContainsFunc(c.Links(), func(l peers.Link) bool { return l.Member.ID == id && l.Connected })
 }
 
-// self is what this member says of itself.
-func (c *Cluster) self() core.Member {
-	m := core.Member{
+// self is what this member says of itself, and whether that is recorded.
+func (c *Cluster) self() (m core.Member, recorded bool) {
+	m = core.Member{
 		ID: c.id, Name: c.cfg.Name, PeerAddress: c.cfg.PeerAddress, ClientURL: c.cfg.URL, Schema: c.cfg.Schema, Version: c.cfg.Version,
 	}
-	if have, ok := c.engine.View().Member(c.id); ok {
+	have, ok := c.engine.View().Member(c.id)
+	if ok {
 		m.Learner, m.Since = have.Learner, have.Since
 	}
-	return m
+	if c.cfg.Listener == nil {
+		m.PeerAddress = have.PeerAddress // others that it had may look for it there again
+	}
+	return m, ok && have == m
 }
 
 // keepRecord keeps two records true until ctx ends: this member's in the
@@ -199,8 +203,8 @@ func (c *Cluster) describeSelf(ctx context.Context) error {
 	if !st.Ready || st.Leader == 0 {
 		return nil
 	}
-	want := c.self()
-	if have, ok := c.engine.View().Member(c.id); ok && have == want {
+	want, recorded := c.self()
+	if recorded {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)

@@ -39,7 +39,8 @@ func (c *Cluster) Show(h Hearing) []*apiv1.Member {
 	disks := c.Disks()
 	recorded := r.View.Members()
 	if _, ok := r.View.Member(c.id); !ok {
-		recorded = append(recorded, c.self())
+		self, _ := c.self()
+		recorded = append(recorded, self)
 	}
 	var out []*apiv1.Member
 	for _, m := range recorded {

@@ -78,8 +78,9 @@ func (v *View) MemberGone(id uint64) bool { return v.gone(id) }
 func (v *View) GoneMemberCount() int { return v.goneMembers.Len() }
 
 // ActiveSchema is the newest schema version that all members know; while no
-// member is recorded, [SchemaVersion]. A command that needs a later one is
-// refused: see [RequiredSchema].
+// member is recorded, [SchemaVersion]: so the first to lead, alone or not, records
+// itself before other commands. A command that needs a later one is refused: see
+// [RequiredSchema].
 func (v *View) ActiveSchema() uint32 { return v.activeSchema() }
 
 func (t *shared) activeSchema() uint32 {

@@ -26,6 +26,7 @@ func (b *blocking) Write(p []byte) (int, error) {
 // Backups that nobody reads keep a place each, and no more than there are.
 func TestBackupsAreFew(t *testing.T) {
 	s := open(t, Config{DataDir: t.TempDir()})
+	until(t, "the member is recorded, and nothing else happens", func() bool { return len(s.engine.View().Members()) > 0 })
 	slow := &blocking{make(chan struct{}), make(chan struct{})}
 	ended := make(chan error)
 	for range maxBackups {

@@ -169,7 +169,7 @@ func (c consulCluster) Members() []consul.Member {
 			Leader: m.ID == leader, Alive: m.ID == st.Member || s.cluster.Connected(m.ID), Self: m.ID == st.Member,
 		})
 	}
-	if len(out) == 0 { // it is alone, and recorded nowhere
+	if len(out) == 0 { // nobody is recorded yet
 		out = append(out, consul.Member{ID: st.Member, Name: s.cfg.Name, Voter: true, Leader: leader == st.Member, Alive: true, Self: true})
 	}
 	for i := range out {

@@ -89,7 +89,7 @@ func (s *Server) peerTarget(at string) string {
 	return "tcp:" + at
 }
 
-// controlMembers are those of the cluster; one that is alone is not recorded.
+// controlMembers are those of the cluster; one that is alone is itself, recorded or not.
 func (s *Server) controlMembers() []core.Member {
 	if s.cluster.Alone() {
 		return []core.Member{{ID: s.cluster.ID(), Name: s.cfg.Name}}

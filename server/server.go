@@ -306,7 +306,7 @@ func (s *Server) openEngine() (err error) {
 	s.engine, err = engine.New(engine.Config{
 		Lease: options, Watch: watch.Config{Limits: s.watchLimits()},
 		Applied: s.applied, Restored: s.restored, Tamper: s.distort,
-		Leading: func(uint64) { s.tend() },
+		Leading: func(uint64) { s.cluster.Leads(); s.tend() },
 	})
 	if err != nil {
 		return err

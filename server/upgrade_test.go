@@ -8,12 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/core"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
+	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -95,6 +99,64 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 				t.Errorf("%s: lease %d, whose claim was answered, is not held", s.cfg.Name, k)
 			}
 		}
+	}
+}
+
+// A member that runs alone records what it knows before it serves, and anew once it knows
+// more. So what an earlier binary executed by its own rules comes to the same when a later
+// one applies the log again: here a conversion that failed.
+func TestAMemberAloneIsUpgraded(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.schema = core.SchemaVersion - 1
+	s := open(t, cfg)
+	recorded := func() bool {
+		members := s.engine.View().Members()
+		return len(members) == 1 && members[0].ID == s.cluster.ID() && members[0].Name == s.cfg.Name && members[0].Schema == s.cfg.knows()
+	}
+	until(t, "it is recorded", recorded)
+	if first := s.engine.View().Members()[0]; first.Since != 1 {
+		t.Errorf("it was recorded with command %d, not before all others", first.Since)
+	}
+	schema := func(kind string) []byte {
+		return []byte(`{"name": "T", "version": "1.0.0", "tables": {"P": {"columns": {"n": {"type": "` + kind + `"}}, "isRoot": true}}}`)
+	}
+	do := func(c core.Command) core.Result {
+		t.Helper()
+		r, err := s.engine.Await(testContext(t), engine.Call{}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	transact := func(operations string) string {
+		t.Helper()
+		r, err := clientOf(t, s).TableCalls().Transact(testContext(t), connect.NewRequest(&apiv1.TransactRequest{Database: "T", Operations: operations}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Msg.Results
+	}
+	do(&table.Define{Namespace: incumbent.DefaultNamespace, Schema: schema("integer")})
+	transact(`[{"op": "insert", "table": "P", "row": {"n": 1}}]`)
+	if o := do(&table.Convert{Namespace: incumbent.DefaultNamespace, Database: "T", Schema: schema("real")}).Record.(*table.Outcome); !o.Failed {
+		t.Fatal("converted, which what this member knows does not have: aim the test at what the newest schema has")
+	}
+	transact(`[{"op": "insert", "table": "P", "row": {"n": 2}}]`)
+	const rows = `[{"op": "mutate", "table": "P", "where": [], "mutations": [["n", "*=", 1]]}, {"op": "select", "table": "P", "where": [["n", "==", 2]], "columns": ["n"]}]`
+	before := transact(rows)
+	database := table.Of(s.engine.View()).Database(incumbent.DefaultNamespace, "T")
+	if err := s.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	cfg.schema = 0
+	s = open(t, cfg)
+	after := table.Of(s.engine.View()).Database(incumbent.DefaultNamespace, "T")
+	if got := transact(rows); got != before || after.SchemaIndex != database.SchemaIndex || after.Len() != database.Len() {
+		t.Errorf("%s in %d rows of schema %d, were %s in %d of %d", got, after.Len(), after.SchemaIndex, before, database.Len(), database.SchemaIndex)
+	}
+	until(t, "it is recorded anew", recorded)
+	if o := do(&table.Convert{Namespace: incumbent.DefaultNamespace, Database: "T", Schema: schema("real")}).Record.(*table.Outcome); o.Failed {
+		t.Error("not converted by the rules of the newest schema")
 	}
 }
 

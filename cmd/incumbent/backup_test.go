@@ -42,7 +42,7 @@ func TestBackupThereAndBack(t *testing.T) {
 			t.Errorf("listed %+v", b)
 		}
 	}
-	if got := must(exitOK, "backup", "verify", file).stdout; !strings.Contains(got, "is whole") || !strings.Contains(got, "2 results, 1 leases, 1 kv") {
+	if got := must(exitOK, "backup", "verify", file).stdout; !strings.Contains(got, "is whole") || !strings.Contains(got, "2 results, 1 members, 1 leases, 1 kv") {
 		t.Errorf("verify says %q", got)
 	}
 	sent := must(exitOK, "backup", "create", "-", "--server", url).stdout

@@ -31,9 +31,9 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		err  string // part of it
 	}{
 		{args: []string{"get", "x"}, code: exitHeld, err: "is not there"},
-		{args: []string{"put", "x", "a"}, out: "x stored at index 1\n"},
+		{args: []string{"put", "x", "a"}, out: "x stored at index 2\n"},
 		{args: []string{"get", "x"}, out: "a"},
-		{args: []string{"put", "x", "b", "--if-index", "0"}, code: exitConflict, err: "last modified at index 1"},
+		{args: []string{"put", "x", "b", "--if-index", "0"}, code: exitConflict, err: "last modified at index 2"},
 		{args: []string{"put", "x", "b", "--if-value", "a", "--flags", "9"}, out: "x stored at index …"},
 		{args: []string{"put", "y", "b", "--if-index", "5"}, code: exitConflict, err: "it is not there, or not shown to you"},
 		{args: []string{"put", "f", "@" + file}, out: "f stored at index …"},

@@ -21,9 +21,9 @@ func TestLeaseVerbs(t *testing.T) {
 		{"lease claim a --holder me --ttl 1m", 0, "me", ""},
 		{"lease extend a --holder me", 0, "a held for another 1m0s", ""},
 		{"lease extend a --holder you", 3, "", "answered by: n1 (leader)"},
-		{"lease extend a --token 1 -o jsonl", 0, `"held_ms":60000`, ""},
-		{"lease extend a --token 2", 3, "", "a is not held under token 2"},
-		{"lease explain a", 0, "a is held by me with token 1", ""},
+		{"lease extend a --token 2 -o jsonl", 0, `"held_ms":60000`, ""},
+		{"lease extend a --token 3", 3, "", "a is not held under token 3"},
+		{"lease explain a", 0, "a is held by me with token 2", ""},
 		{"lease explain a -o jsonl", 0, `"history":[{`, ""},
 		{"lease ls --count", 0, "1\n", ""},
 		{"lease ls --count -o jsonl", 0, `"count":`, ""},
@@ -182,7 +182,7 @@ func TestTokensAreStrings(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &l); err != nil {
 		t.Fatal(err)
 	}
-	if l["token"] != "1" || l["index"] != "1" || l["ttl_ms"] != 60000.0 || l["expires_in_ms"] == 0.0 {
+	if l["token"] != "2" || l["index"] != "2" || l["ttl_ms"] != 60000.0 || l["expires_in_ms"] == 0.0 {
 		t.Errorf("got %v", l)
 	}
 }

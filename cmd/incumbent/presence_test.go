@@ -37,8 +37,8 @@ func TestPresenceFromTheCommandLine(t *testing.T) {
 		out  string // lines that begin so
 		err  string
 	}{
-		{args: []string{"ls"}, out: "NAME    STATE     SINCE  SESSION\nunit/0  alive     3      " + id + "\nunit/1  expected  1      -\n"},
-		{args: []string{"ls", "unit/1", "-o", "jsonl"}, out: `{"name":"unit/1","state":"expected","session":"","since":"1","info":""}` + "\n"},
+		{args: []string{"ls"}, out: "NAME    STATE     SINCE  SESSION\nunit/0  alive     4      " + id + "\nunit/1  expected  2      -\n"},
+		{args: []string{"ls", "unit/1", "-o", "jsonl"}, out: `{"name":"unit/1","state":"expected","session":"","since":"2","info":""}` + "\n"},
 		{args: []string{"ls", "--state", "alive", "-o", "json"}, out: "[\n  {\n    \"name\": \"unit/0\",\n    \"state\": \"alive\",\n"},
 		{args: []string{"ls", "--state", "down"}, out: "NAME  STATE  SINCE  SESSION\n"},
 		{args: []string{"ls", "--state", "dead"}, code: exitUsage, err: "none of alive"},
