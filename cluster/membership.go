@@ -300,7 +300,9 @@ func (c *Cluster) Leave(ctx context.Context, r *apiv1.LeaveRequest) (*apiv1.Leav
 	}
 	c.left.Store(true)
 	if _, err := c.propose(ctx, core.RemoveMemberCommand{ID: c.id}); err != nil {
-		c.left.Store(false)
+		if incumbent.KindOf(err) != incumbent.Unknown { // else it may yet happen
+			c.left.Store(false)
+		}
 		return nil, err
 	}
 	return &apiv1.LeaveResponse{}, nil // the rest is keepRecord's

@@ -616,3 +616,27 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 		t.Errorf("after the renewal: %v", err)
 	}
 }
+
+// A member that asked to leave, and was not told whether it may, ends without a fault once
+// it is out.
+func TestAMemberLeavesThoughItIsNotTold(t *testing.T) {
+	members := trio(t)
+	leader := leaderOf(t, members...)
+	i := slices.IndexFunc(members, func(s *Server) bool { return s != leader })
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := members[i].operator().Leave(gone, &apiv1.LeaveRequest{}); incumbent.KindOf(err) != incumbent.Unknown {
+		t.Fatalf("whose call has ended hears %v", err)
+	}
+	until(t, "it is out", func() bool {
+		select {
+		case <-members[i].ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if err := members[i].Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+}
