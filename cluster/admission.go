@@ -51,11 +51,11 @@ func (c *Cluster) makeToken(ctx context.Context, r *apiv1.CreateTokenRequest, en
 	if t.CAHash, t.Own, err = c.cfg.CAHash(); err != nil {
 		return nil, err
 	}
-	secrets := c.secrets()
-	if len(secrets) == 0 {
+	secret := c.tokenSecret()
+	if secret == nil {
 		return nil, incumbent.Errorf(incumbent.Unavailable, "this member does not have the cluster's secret yet")
 	}
-	text, err := ca.NewToken(secrets[0], &t)
+	text, err := ca.NewToken(secret, &t)
 	if err != nil {
 		return nil, err
 	}

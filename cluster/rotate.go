@@ -124,28 +124,38 @@ func errUnderWay(what string) error {
 		WithHint("'incumbent cluster trust' says who is waited for")
 }
 
-// beginSecret makes the next secret, durably, before anybody hears of it.
+// beginSecret makes the next secret, durably, before anybody hears of it. One that was
+// made before and may yet be begun is proposed again: it would be lost.
 func (c *Cluster) beginSecret(ctx context.Context, t *trust.View) error {
 	if len(t.Secret.Next) > 0 {
 		return errUnderWay("secret")
 	}
-	next := ca.NewSecret()
-	if err := c.rewrite(func(r *Record) bool { r.Next = next; return true }); err != nil {
-		return err
+	next := c.trust.nextSecret
+	if next == nil {
+		next = ca.NewSecret()
+		if err := c.rewrite(func(r *Record) bool { r.Next = next; return true }); err != nil {
+			return err
+		}
 	}
 	hash := sha256.Sum256(next)
 	_, err := c.propose(ctx, trust.Command{Verb: trust.Begin, What: trust.Secret, Was: t.Secret.Current, Value: hash[:]})
+	if c.trust.nextSecret = nil; incumbent.KindOf(err) == incumbent.Unknown {
+		c.trust.nextSecret = next
+	}
 	return err
 }
 
 // beginAuthority makes the next authority, and has the current one say that it is
-// one.
+// one. One that was made before and may yet be begun is proposed again.
 func (c *Cluster) beginAuthority(ctx context.Context, t *trust.View, withoutOld bool) error {
 	if len(t.Authority.Next) > 0 {
 		return errUnderWay("authority")
 	}
 	now := c.cfg.TLS.now()
-	next, err := ca.New(t.Cluster, now)
+	next, err := c.trust.nextAuthority, error(nil)
+	if next == nil {
+		next, err = ca.New(t.Cluster, now)
+	}
 	if err != nil {
 		return err
 	}
@@ -171,6 +181,9 @@ func (c *Cluster) beginAuthority(ctx context.Context, t *trust.View, withoutOld 
 		return err
 	}
 	_, err = c.propose(ctx, cmd)
+	if c.trust.nextAuthority = nil; incumbent.KindOf(err) == incumbent.Unknown {
+		c.trust.nextAuthority = next
+	}
 	return err
 }
 

@@ -48,8 +48,11 @@ type truster struct {
 	operatorBy *x509.Certificate    // the authority for which the operator's certificate was looked at
 
 	// rotating is held while this member proposes what it has made for it: secret and
-	// key are on its disk, and in no state yet.
-	rotating sync.Mutex
+	// key are on its disk, and in no state yet. It guards what was made for an exchange of
+	// which it is not known whether it begins: to be proposed again, for it may.
+	rotating      sync.Mutex
+	nextSecret    []byte
+	nextAuthority *ca.Authority
 
 	mu     sync.Mutex                        // guards what follows, for moments
 	signed map[uint64]chan signedCertificate // Join's calls that wait for a member that can sign
@@ -146,15 +149,15 @@ func (c *Cluster) trustStep(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, trustTimeout)
 	defer cancel()
-	view := c.engine.View()
-	t := trust.Of(view)
-	if t.Cluster != st.Cluster {
+	if trust.Of(c.engine.View()).Cluster != st.Cluster {
 		if st.State != node.Leader {
 			return nil
 		}
 		return c.founded(ctx)
 	}
 	c.trust.rotating.Lock()
+	view := c.engine.View() // not one from before an exchange began here
+	t := trust.Of(view)
 	err := errors.Join(c.keepSecret(t), c.keepAuthority(view, t))
 	c.trust.rotating.Unlock()
 	err = errors.Join(err, c.report(ctx, t))
@@ -226,7 +229,27 @@ func (c *Cluster) keys() []peers.Key {
 	return out
 }
 
-// keepSecret has this member hold the secrets that the state names, and no other.
+// tokenSecret is the newest secret that the state names, by which join tokens are made:
+// no other is, or comes to be, every member's. nil: this member has none of them.
+func (c *Cluster) tokenSecret() []byte {
+	t := trust.Of(c.engine.View())
+	for _, s := range c.secrets() {
+		if _, is := named(t, s); is {
+			return s
+		}
+	}
+	return nil
+}
+
+// named is the hash of a secret, and whether the state names it as the cluster's, now or
+// next.
+func named(t *trust.View, secret []byte) (hash trust.Hash, is bool) {
+	hash = sha256.Sum256(secret)
+	return hash, bytes.Equal(hash[:], t.Secret.Current) || bytes.Equal(hash[:], t.Secret.Next)
+}
+
+// keepSecret has this member hold the secrets that the state names, and no other but one
+// that may yet come to be the next. So what was abandoned goes.
 func (c *Cluster) keepSecret(t *trust.View) error {
 	r := c.kept()
 	held := map[trust.Hash][]byte{}
@@ -244,11 +267,14 @@ func (c *Cluster) keepSecret(t *trust.View) error {
 	if current == nil {
 		return nil
 	}
+	if len(t.Secret.Next) > 0 || bytes.Equal(c.trust.nextSecret, current) {
+		c.trust.nextSecret = nil // it was begun, or another was
+	}
+	next := c.trust.nextSecret
+	if len(t.Secret.Next) > 0 {
+		next = held[trust.Hash(t.Secret.Next)]
+	}
 	return c.rewrite(func(r *Record) bool {
-		next := r.Next
-		if bytes.Equal(next, current) || len(t.Secret.Next) > 0 && held[trust.Hash(t.Secret.Next)] == nil {
-			next = nil // it has taken its place, or is not what was agreed on
-		}
 		if bytes.Equal(r.Secret, current) && bytes.Equal(r.Next, next) && r.Token == "" {
 			return false
 		}
@@ -279,8 +305,7 @@ func (c *Cluster) report(ctx context.Context, t *trust.View) error {
 	r := c.kept()
 	say := trust.Report{Epoch: r.Epoch}
 	for _, s := range [][]byte{r.Secret, r.Next} {
-		hash := sha256.Sum256(s)
-		if len(s) > 0 && (bytes.Equal(hash[:], t.Secret.Current) || bytes.Equal(hash[:], t.Secret.Next)) {
+		if hash, is := named(t, s); is {
 			say.Secret = hash
 		}
 	}
@@ -343,6 +368,9 @@ func behind(view *core.View, t *trust.View, does func(*trust.Member) bool) (name
 func (c *Cluster) keepAuthority(view *core.View, t *trust.View) error {
 	if c.cfg.TLS == nil || len(t.Authority.Current) == 0 {
 		return nil
+	}
+	if len(t.Authority.Next) > 0 {
+		c.trust.nextAuthority = nil // it was begun, or another was
 	}
 	trusted, err := trustOf(t)
 	if err != nil {
