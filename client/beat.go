@@ -83,6 +83,7 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 				return 0, false
 			case i == 0 && a.Error != nil:
 				next = s.sooner(next, a.Error)
+				ours = s.mayExtend(sent, a.Error)
 			case i == 0:
 				ours = s.beaten(sent, a.GetBeaten())
 			case i >= releases: // the next beat tells again what was refused
@@ -172,6 +173,12 @@ func (s *Session) revoking(tokens []uint64) {
 			l.revoke()
 		}
 	}
+}
+
+// mayExtend reports whether extensions count that were sent then, with a beat that was refused:
+// not if another run has the session, nor if it may by now.
+func (s *Session) mayExtend(sent time.Duration, refused *apiv1.Error) bool {
+	return incumbent.KindOf(DetailError(refused)) != incumbent.Conflict && sent <= s.attachedAt()+maxApart
 }
 
 // keeps reports whether a beat has extended a session: over a stream that has lost the one it

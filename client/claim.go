@@ -39,13 +39,18 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 		return nil, err
 	}
 	defer s.expectNoMore(name)
-	if lease, enough, err := s.inherit(ctx, name, opts); err != nil || enough {
-		return lease, err
+	inherited, enough, err := s.inherit(ctx, name, opts)
+	if err != nil || enough {
+		return inherited, err
 	}
 	if opts.Holder == "" {
 		opts.Holder = s.holderOf(name)
 	}
 	lease, err := s.claim(ctx, name, opts, offer)
+	if err != nil && inherited != nil { // what was taken over is not what was asked for: nobody would have it
+		inherited.end(err)
+		s.giveBack(name, inherited.token)
+	}
 	if err != nil && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
 		s.abandon(name, opts.Holder)
 	}
@@ -366,10 +371,10 @@ func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool
 			return nil, unsure, err
 		}
 		a, err := l.call(ctx, frame())
-		s.c.saw(indexOf(a))
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
 		}
+		s.c.saw(max(indexOf(a), newBase(err)))
 		if !unsure && newBase(err) != 0 {
 			err = notExecuted(err)
 		}

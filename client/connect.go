@@ -233,10 +233,16 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 // for the load is asked for again, alone: to begin anew would cost the member the pages that
 // it has answered. Each answer may take patience.
 func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached, patience time.Duration) error {
-	pause := minPause
+	pause, until := minPause, time.Duration(0)
 	for next := a.GetNext(); next != nil; {
 		f, err := l.callFor(ctx, patience, s.lookup(next, 0))
 		if f != nil && incumbent.KindOf(err) == incumbent.Overloaded {
+			if until == 0 {
+				until = s.clock() + busyStay
+			}
+			if s.clock() > until { // nothing that is asked of the session goes through until it has begun
+				return incumbent.Errorf(incumbent.Unavailable, "the member does not say what the session has: %w", err)
+			}
 			s.retry(err)
 			if sleep(ctx, s.pause(pause, err)) != nil {
 				return ctx.Err()
@@ -247,7 +253,7 @@ func (s *Session) complete(ctx context.Context, l *link, a *apiv1.Attached, pati
 		if err != nil {
 			return err
 		}
-		pause = minPause
+		pause, until = minPause, 0
 		page := f.GetGetSession()
 		a.Leases, a.Waits = append(a.Leases, page.GetLeases()...), append(a.Waits, page.GetWaits()...)
 		next = page.GetNext()

@@ -62,6 +62,9 @@ func (s *Session) keepOnce(ctx context.Context, l *link) (wait time.Duration) {
 		case a == nil: // nobody has answered: it is sent again when it is due, unless the link has ended
 		case err != nil:
 			next = s.sooner(next, a.Error)
+			if f.GetBeat() != nil && !s.mayExtend(sent, a.Error) {
+				return max(0, next-s.clock())
+			}
 		case f.GetBeat() != nil:
 			if !s.beaten(sent, a.GetBeaten()) {
 				return max(0, next-s.clock()) // another run has it by now, and what is extended is its

@@ -2,6 +2,7 @@ package consul
 
 import (
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestALargeDeletionTakesItsTime(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
-	if a := m.do("DELETE", "/v1/kv/below/?recurse", ""); a.StatusCode != 200 || a.body != "true" {
+	if a := m.do("DELETE", "/v1/kv/below/?recurse", ""); a.StatusCode != http.StatusOK || a.body != "true" {
 		t.Errorf("%s %s", a.Status, a.body)
 	}
 	if late.Load() < int64(8*time.Second) {
