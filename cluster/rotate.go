@@ -139,7 +139,10 @@ func (c *Cluster) beginSecret(ctx context.Context, t *trust.View) error {
 	}
 	hash := sha256.Sum256(next)
 	_, err := c.propose(ctx, trust.Command{Verb: trust.Begin, What: trust.Secret, Was: t.Secret.Current, Value: hash[:]})
-	if c.trust.nextSecret = nil; incumbent.KindOf(err) == incumbent.Unknown {
+	switch { // what is refused says nothing of an earlier attempt
+	case err == nil:
+		c.trust.nextSecret = nil
+	case incumbent.KindOf(err) == incumbent.Unknown:
 		c.trust.nextSecret = next
 	}
 	return err
@@ -181,7 +184,10 @@ func (c *Cluster) beginAuthority(ctx context.Context, t *trust.View, withoutOld 
 		return err
 	}
 	_, err = c.propose(ctx, cmd)
-	if c.trust.nextAuthority = nil; incumbent.KindOf(err) == incumbent.Unknown {
+	switch { // what is refused says nothing of an earlier attempt
+	case err == nil:
+		c.trust.nextAuthority = nil
+	case incumbent.KindOf(err) == incumbent.Unknown:
 		c.trust.nextAuthority = next
 	}
 	return err

@@ -214,7 +214,7 @@ func (w *worker) room(c *Conn) (buf []byte, kept int) {
 		return w.buf, kept
 	}
 	if cap(c.partial)-kept < len(w.buf)/4 {
-		w.regrow(c, c.partial, min(2*kept, w.set.limits.Load().MaxPartial+len(w.buf)))
+		w.regrow(c, c.partial, min(2*kept, max(w.set.limits.Load().MaxPartial, kept)+len(w.buf)))
 	}
 	return c.partial[:cap(c.partial)], kept
 }

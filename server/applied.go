@@ -73,7 +73,11 @@ func lossOf(what leases.What) string {
 func (t *timeline) member(c *core.Change) {
 	switch {
 	case c.MemberBefore == nil && c.Member != nil:
-		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: cluster.FormatID(c.Member.ID) + " at " + c.Member.PeerAddress, Index: uint64(c.Index)})
+		detail := cluster.FormatID(c.Member.ID)
+		if at := c.Member.PeerAddress; at != "" { // one that runs alone has none
+			detail += " at " + at
+		}
+		t.add(Event{What: "member added", Subject: c.Member.Name, Detail: detail, Index: uint64(c.Index)})
 	case c.What == core.MemberGone && c.MemberBefore != nil:
 		t.add(Event{What: "member removed", Subject: c.MemberBefore.Name, Detail: cluster.FormatID(c.MemberBefore.ID), Index: uint64(c.Index)})
 	}

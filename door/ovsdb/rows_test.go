@@ -15,10 +15,17 @@ const listeningSchema = `{"name":"T","version":"1.0.0","tables":{
 "Connection":{"columns":{"target":{"type":"string"},"status":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}}}}}}`
 
 // failing is a listener that accepts nobody.
-type failing struct{ closed atomic.Bool }
+type failing struct {
+	asked  chan struct{} // has room for one
+	closed atomic.Bool
+}
 
-func (*failing) Accept() (net.Conn, error) { return nil, errors.New("not here") }
-func (*failing) Addr() net.Addr            { return nil }
+func (f *failing) Accept() (net.Conn, error) {
+	f.asked <- struct{}{}
+	return nil, errors.New("not here")
+}
+
+func (*failing) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (f *failing) Close() error {
 	f.closed.Store(true)
@@ -28,7 +35,7 @@ func (f *failing) Close() error {
 // A listener of a row that fails is opened again after a while, and the row says so.
 func TestListenersOfRowsAreOpenedAgain(t *testing.T) {
 	var opened atomic.Int32
-	first := &failing{}
+	first := &failing{asked: make(chan struct{}, 1)}
 	m := startMember(t, func(c *Config) {
 		c.Schemas, c.Sources, c.Probe = [][]byte{[]byte(listeningSchema)}, []Source{{"T", "G", "connections"}}, -1
 		c.Standing = func() Standing { return Standing{Connected: true, Leads: true} }
@@ -51,6 +58,10 @@ func TestListenersOfRowsAreOpenedAgain(t *testing.T) {
 			t.Fatal("it is not opened again")
 		}
 		m.tick(1)
+		if ticks == 0 {
+			<-first.asked
+			time.Sleep(50 * time.Millisecond) // what it says is noted behind that
+		}
 	}
 	if ticks < retryRemote {
 		t.Errorf("it was opened again after %d ticks", ticks)
