@@ -38,7 +38,6 @@ type portable struct {
 	seen     uint32     // kicks it has looked around for
 	barriers []*barrier
 	ended    bool
-	waiting  chan struct{} // closed by the next kick; nil: nobody waits for that alone
 
 	flushing bool // under Conn.mu: the flusher runs
 
@@ -67,10 +66,6 @@ func (p *portable) kick() {
 
 func (p *portable) kickLocked() {
 	p.kicks++
-	if p.waiting != nil {
-		close(p.waiting)
-		p.waiting = nil
-	}
 	_ = p.inner.SetReadDeadline(time.Unix(1, 0)) // fails when closed: then the read has ended too
 }
 
@@ -117,32 +112,8 @@ func (p *portable) run() {
 	}
 }
 
-// keepsEnough notes that nothing is to be read now, if that is so.
-func (p *portable) keepsEnough() bool {
-	c := p.conn
-	c.unread = c.worker.keepsEnough(c)
-	return c.unread
-}
-
-// awaitKick waits for a kick.
-func (p *portable) awaitKick() {
-	p.mu.Lock()
-	if p.kicks != p.seen {
-		p.mu.Unlock()
-		return
-	}
-	kicked := make(chan struct{})
-	p.waiting = kicked
-	p.mu.Unlock()
-	<-kicked
-}
-
 // await waits for a byte, or a kick, and serves what has come.
 func (p *portable) await() {
-	if p.keepsEnough() {
-		p.awaitKick()
-		return
-	}
 	if !p.arm(time.Time{}) || p.readInto(p.one[:]) == 0 {
 		return
 	}
@@ -156,12 +127,12 @@ func (p *portable) await() {
 	p.turn((*buf)[:n])
 }
 
-// prove serves what is in the socket until it was seen empty, or enough is kept.
+// prove serves what is in the socket until it was seen empty.
 func (p *portable) prove() {
 	buffers := &p.conn.worker.set.buffers
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	for total := 0; total < maxSocketBytes && p.err == nil && !p.keepsEnough(); {
+	for total := 0; total < maxSocketBytes && p.err == nil; {
 		n, empty := p.drainInto(*buf)
 		p.turn((*buf)[:n])
 		total += n

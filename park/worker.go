@@ -107,19 +107,8 @@ func (w *worker) attend(c *Conn) {
 		w.end(c)
 		return
 	}
-	if c.unread && !w.keepsEnough(c) {
-		c.unread = false
-		c.heard = w.now // for nobody listened
-		if c.port == nil {
-			w.goOn(c) // what was announced is not announced again
-		}
-	}
 	w.look(c)
 }
-
-// keepsEnough reports whether nothing is read from the socket: the handler
-// holds, and what is kept for it fills a buffer.
-func (w *worker) keepsEnough(c *Conn) bool { return c.held && len(c.partial) >= len(w.buf) }
 
 // begin takes a connection over: what was read before it was parked is handed
 // on, and one read is made, for crypto/tls may hold data of which the kernel
@@ -162,13 +151,6 @@ func (w *worker) serve(c *Conn, bytes, reads int) (more bool) {
 	w.fence = w.rawBytes + bytes
 	for range reads {
 		if c.state.Load() >= closing {
-			return false
-		}
-		if w.keepsEnough(c) && c.port == nil { // else its goroutine reads no more, and that is not lost which it has read
-			if c.hungUp {
-				c.fail(PeerClosed, nil)
-			}
-			c.unread = true
 			return false
 		}
 		buf, kept := w.room(c)
@@ -258,7 +240,7 @@ func (w *worker) keep(c *Conn, rest []byte) {
 			c.partial = nil
 		}
 		return
-	case len(rest) > w.set.limits.Load().MaxPartial && !c.held:
+	case len(rest) > w.set.limits.Load().MaxPartial:
 		c.mu.Lock()
 		_ = c.limitLocked(PartialTooLong)
 		c.mu.Unlock()

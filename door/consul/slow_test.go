@@ -1,13 +1,9 @@
 package consul
 
 import (
-	"encoding/base64"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -82,39 +78,4 @@ func TestG47_WhatIsNotHereIsReadSlowly(t *testing.T) {
 			}
 		}
 	}
-}
-
-// What comes while the connection rests is served afterwards, however much it is.
-func TestWhatComesWhileNothingIsServedIsNotRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lanes, err := admit.New(admit.Limits{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := startPiped(t, func(c *Config) { c.Admission = lanes })
-		c := m.dial()
-		txn := func(body string) string {
-			return head("PUT", "/v1/txn", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
-		}
-		c.write(txn(`[{"Other":"` + strings.Repeat("x", 200<<10) + `"}]`))
-		if a := c.read("PUT"); a.StatusCode != http.StatusBadRequest {
-			t.Fatalf("what is none: %s", a.Status)
-		}
-		const n = 4 // which together have 1.6 MiB
-		value := base64.StdEncoding.EncodeToString(make([]byte, 300<<10))
-		began := time.Now()
-		go func() {
-			for range n {
-				_, _ = io.WriteString(c.conn, txn(`[{"KV":{"Verb":"set","Key":"k","Value":"`+value+`"}}]`)) // it is read below, or not
-			}
-		}()
-		for range n {
-			if a := c.read("PUT"); a.StatusCode != http.StatusOK {
-				t.Errorf("behind it: %s, %.200s", a.Status, a.body)
-			}
-		}
-		if took := time.Since(began); took < time.Second {
-			t.Errorf("it was served after %v, which is no rest", took)
-		}
-	})
 }
