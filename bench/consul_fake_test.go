@@ -31,7 +31,7 @@ import (
 type fakeConsul struct {
 	incumbentv1connect.UnimplementedClusterServiceHandler
 	goesBack bool   // every fifth answer has an index from before
-	again    bool   // every fifth answer comes although nothing has changed
+	again    bool   // every fifth answer has nothing new
 	torn     bool   // every second answer lacks an instance
 	older    bool   // every fifth change is not in the answers
 	loses    bool   // no query hears of the last changes
@@ -229,8 +229,11 @@ func (f *fakeConsul) health(w http.ResponseWriter, r *http.Request) {
 	}
 	index, body := f.index, f.body(r.Form, f.torn && turn)
 	f.mu.Unlock()
-	if f.goesBack && turn {
+	switch { // also where a change has come meanwhile, as it always has on a busy machine
+	case turn && f.goesBack:
 		index = asked - 1
+	case turn && f.again:
+		index = asked
 	}
 	w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
 	if r.Header.Get("Accept-Encoding") != "gzip" {
