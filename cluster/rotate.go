@@ -139,13 +139,20 @@ func (c *Cluster) beginSecret(ctx context.Context, t *trust.View) error {
 	}
 	hash := sha256.Sum256(next)
 	_, err := c.propose(ctx, trust.Command{Verb: trust.Begin, What: trust.Secret, Was: t.Secret.Current, Value: hash[:]})
-	switch { // what is refused says nothing of an earlier attempt
-	case err == nil:
-		c.trust.nextSecret = nil
-	case incumbent.KindOf(err) == incumbent.Unknown:
-		c.trust.nextSecret = next
-	}
+	keepUnknown(&c.trust.nextSecret, next, err)
 	return err
+}
+
+// keepUnknown keeps what was proposed while it may yet be begun. A refusal changes nothing: it
+// says nothing of an earlier attempt.
+func keepUnknown[T any](kept *T, proposed T, err error) {
+	switch {
+	case err == nil:
+		var none T
+		*kept = none
+	case incumbent.KindOf(err) == incumbent.Unknown:
+		*kept = proposed
+	}
 }
 
 // beginAuthority makes the next authority, and has the current one say that it is
@@ -184,12 +191,7 @@ func (c *Cluster) beginAuthority(ctx context.Context, t *trust.View, withoutOld 
 		return err
 	}
 	_, err = c.propose(ctx, cmd)
-	switch { // what is refused says nothing of an earlier attempt
-	case err == nil:
-		c.trust.nextAuthority = nil
-	case incumbent.KindOf(err) == incumbent.Unknown:
-		c.trust.nextAuthority = next
-	}
+	keepUnknown(&c.trust.nextAuthority, next, err)
 	return err
 }
 
