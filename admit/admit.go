@@ -42,6 +42,7 @@
 package admit
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -119,19 +120,13 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.Target, DefaultTarget)
-	setDefault(&l.Interval, DefaultInterval)
-	setDefault(&l.Min, DefaultMin)
-	setDefault(&l.Max, DefaultMax)
-	setDefault(&l.Retry, DefaultRetry)
-	setDefault(&l.MaxRetry, DefaultMaxRetry)
+	l.Target = cmp.Or(l.Target, DefaultTarget)
+	l.Interval = cmp.Or(l.Interval, DefaultInterval)
+	l.Min = cmp.Or(l.Min, DefaultMin)
+	l.Max = cmp.Or(l.Max, DefaultMax)
+	l.Retry = cmp.Or(l.Retry, DefaultRetry)
+	l.MaxRetry = cmp.Or(l.MaxRetry, DefaultMaxRetry)
 	return l
-}
-
-func setDefault[T int | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 // Validate returns an Invalid error if the limits make no sense.

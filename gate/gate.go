@@ -49,6 +49,7 @@
 package gate
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -164,8 +165,8 @@ func New(inner net.Listener, cfg Config) *Gate {
 	if cfg.rest == nil {
 		cfg.rest = time.Sleep
 	}
-	cfg.Unproven = or(cfg.Unproven, DefaultUnproven)
-	cfg.FirstByte = or(cfg.FirstByte, DefaultFirstByte)
+	cfg.Unproven = cmp.Or(cfg.Unproven, DefaultUnproven)
+	cfg.FirstByte = cmp.Or(cfg.FirstByte, DefaultFirstByte)
 	g := &Gate{inner: inner, cfg: cfg, sources: make(map[netip.Addr]*source)}
 	g.silent.which, g.unproven.which = ofStage, ofStage
 	g.turn.L = &g.mu
@@ -173,23 +174,16 @@ func New(inner net.Listener, cfg Config) *Gate {
 	return g
 }
 
-func or[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
-}
-
 // SetMax changes how many connections there may be; 0 means the default. Those that
 // are there stay.
-func (g *Gate) SetMax(most int) { g.max.Store(int64(or(most, DefaultMax))) }
+func (g *Gate) SetMax(most int) { g.max.Store(int64(cmp.Or(most, DefaultMax))) }
 
 // SetStrangers changes how many are served before they have proven anything, and how
 // long they may be silent before that. Those that are served stay.
 func (g *Gate) SetStrangers(unproven int, firstByte time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.cfg.Unproven, g.cfg.FirstByte = or(unproven, DefaultUnproven), or(firstByte, DefaultFirstByte)
+	g.cfg.Unproven, g.cfg.FirstByte = cmp.Or(unproven, DefaultUnproven), cmp.Or(firstByte, DefaultFirstByte)
 	g.turn.Broadcast()
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -62,7 +63,7 @@ func NewPace() *Pace {
 func (p *Pace) SetRate(failures int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.each = time.Second / time.Duration(or(failures, DefaultFailures))
+	p.each = time.Second / time.Duration(cmp.Or(failures, DefaultFailures))
 }
 
 // PaceStats are numbers of the moment, but for Failed, which counts since the start.

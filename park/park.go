@@ -57,6 +57,7 @@
 package park
 
 import (
+	"cmp"
 	"net"
 	"runtime"
 	"time"
@@ -157,28 +158,21 @@ func (l Limits) Validate() error {
 
 func (c Config) withDefaults() Config {
 	c.Limits = c.Limits.withDefaults()
-	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
-	c.Batch = or(c.Batch, DefaultBatch)
-	c.readBytes = or(c.readBytes, readBytes)
-	c.turnBytes = or(c.turnBytes, turnBytes)
+	c.Workers = cmp.Or(c.Workers, runtime.GOMAXPROCS(0))
+	c.Batch = cmp.Or(c.Batch, DefaultBatch)
+	c.readBytes = cmp.Or(c.readBytes, readBytes)
+	c.turnBytes = cmp.Or(c.turnBytes, turnBytes)
 	return c
 }
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxPartial:     or(l.MaxPartial, DefaultMaxPartial),
-		MaxQueuedBytes: or(l.MaxQueuedBytes, DefaultMaxQueuedBytes),
-		MaxHeldBytes:   or(l.MaxHeldBytes, DefaultMaxHeldBytes),
-		WriteTimeout:   or(l.WriteTimeout, DefaultWriteTimeout),
-		PartialTimeout: or(l.PartialTimeout, DefaultPartialTimeout),
+		MaxPartial:     cmp.Or(l.MaxPartial, DefaultMaxPartial),
+		MaxQueuedBytes: cmp.Or(l.MaxQueuedBytes, DefaultMaxQueuedBytes),
+		MaxHeldBytes:   cmp.Or(l.MaxHeldBytes, DefaultMaxHeldBytes),
+		WriteTimeout:   cmp.Or(l.WriteTimeout, DefaultWriteTimeout),
+		PartialTimeout: cmp.Or(l.PartialTimeout, DefaultPartialTimeout),
 	}
-}
-
-func or[T int | int64 | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // Handler receives what arrives on a connection. Its methods are called by

@@ -1,6 +1,7 @@
 package park
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"time"
@@ -14,7 +15,7 @@ import (
 // may be silent before the kernel probes the peer; 0 means DefaultKeepAlive
 // (Go's own default of 15 s wakes a fleet of idle machines for nothing).
 func Listen(inner net.Listener, keepAlive time.Duration) net.Listener {
-	return &listener{Listener: inner, keepAlive: or(keepAlive, DefaultKeepAlive)}
+	return &listener{Listener: inner, keepAlive: cmp.Or(keepAlive, DefaultKeepAlive)}
 }
 
 type listener struct {
@@ -40,7 +41,7 @@ func KeepAlive(conn net.Conn, d time.Duration) {
 	if tcp == nil {
 		return
 	}
-	d = or(d, DefaultKeepAlive)
+	d = cmp.Or(d, DefaultKeepAlive)
 	// An error here means that the peer has gone, which the first read tells.
 	_ = rawio.SetUserTimeout(tcp, d+probes*probeEvery)
 	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: d, Interval: probeEvery, Count: probes})

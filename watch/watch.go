@@ -45,6 +45,7 @@
 package watch
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -87,18 +88,12 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.HistoryBytes, DefaultHistoryBytes)
-	setDefault(&l.MaxListeners, DefaultMaxListeners)
-	setDefault(&l.QueryInterval, DefaultQueryInterval)
-	setDefault(&l.IdleQueryBytes, DefaultIdleQueryBytes)
-	setDefault(&l.QueryBytes, DefaultQueryBytes)
+	l.HistoryBytes = cmp.Or(l.HistoryBytes, DefaultHistoryBytes)
+	l.MaxListeners = cmp.Or(l.MaxListeners, DefaultMaxListeners)
+	l.QueryInterval = cmp.Or(l.QueryInterval, DefaultQueryInterval)
+	l.IdleQueryBytes = cmp.Or(l.IdleQueryBytes, DefaultIdleQueryBytes)
+	l.QueryBytes = cmp.Or(l.QueryBytes, DefaultQueryBytes)
 	return l
-}
-
-func setDefault[T int | int64 | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 // Validate returns an Invalid error if a limit is negative.

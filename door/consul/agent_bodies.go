@@ -2,6 +2,7 @@ package consul
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -158,7 +159,7 @@ func (b *agentServiceBody) command(d *Door) (*catalog.Command, *unfit) {
 		if u != nil {
 			return nil, u
 		}
-		check.ID, check.Name = c.id(), or(c.Name, "Service '"+b.Name+"' check")
+		check.ID, check.Name = c.id(), cmp.Or(c.Name, "Service '"+b.Name+"' check")
 		if check.ID == "" {
 			check.ID = "service:" + s.ID
 			if len(checks) > 1 {
@@ -240,15 +241,15 @@ func (b *agentCheckBody) empty() bool {
 	return reflect.DeepEqual(c, agentCheckBody{})
 }
 
-func (b *agentCheckBody) id() string { return or(b.CheckID, b.ID) }
+func (b *agentCheckBody) id() string { return cmp.Or(b.CheckID, b.ID) }
 
 // definition is how the check is run.
 func (b *agentCheckBody) definition() definition {
 	return definition{
 		Interval: b.Interval, Timeout: b.Timeout, HTTP: b.HTTP, Header: b.Header, Method: b.Method, Body: b.Body, DisableRedirects: b.DisableRedirects || b.DisableRedirectsSnake,
-		TLSServerName: or(b.TLSServerName, b.TLSServerNameSnake), TLSSkipVerify: b.TLSSkipVerify || b.TLSSkipVerifySnake,
+		TLSServerName: cmp.Or(b.TLSServerName, b.TLSServerNameSnake), TLSSkipVerify: b.TLSSkipVerify || b.TLSSkipVerifySnake,
 		TCP: b.TCP, TCPUseTLS: b.TCPUseTLS, UDP: b.UDP, GRPC: b.GRPC, GRPCUseTLS: b.GRPCUseTLS || b.GRPCUseTLSSnake,
-		H2PING: b.H2PING, H2PingUseTLS: b.h2PingUsesTLS(), AliasNode: or(b.AliasNode, b.AliasNodeSnake), AliasService: or(b.AliasService, b.AliasServiceSnake),
+		H2PING: b.H2PING, H2PingUseTLS: b.h2PingUsesTLS(), AliasNode: cmp.Or(b.AliasNode, b.AliasNodeSnake), AliasService: cmp.Or(b.AliasService, b.AliasServiceSnake),
 		OutputMaxSize: b.OutputMaxSize, SuccessBeforePassing: b.SuccessBeforePassing,
 		FailuresBeforeWarning: b.FailuresBeforeWarning, FailuresBeforeCritical: b.FailuresBeforeCritical,
 	}
@@ -269,14 +270,14 @@ func (b *agentCheckBody) record(d *Door) (*catalog.Check, *unfit) {
 	status, _ := catalog.ParseStatus(b.Status) // "": critical
 	def := b.definition()
 	c := &catalog.Check{
-		Namespace: d.namespace, Node: d.cfg.Node, ID: b.id(), Name: b.Name, Status: status, Notes: b.Notes, ServiceID: or(b.ServiceID, b.ServiceIDSnake),
-		Type: def.kind(), TTL: time.Duration(b.TTL), DeregisterAfter: time.Duration(or(b.DeregisterCriticalServiceAfter, b.DeregisterSnake)),
+		Namespace: d.namespace, Node: d.cfg.Node, ID: b.id(), Name: b.Name, Status: status, Notes: b.Notes, ServiceID: cmp.Or(b.ServiceID, b.ServiceIDSnake),
+		Type: def.kind(), TTL: time.Duration(b.TTL), DeregisterAfter: time.Duration(cmp.Or(b.DeregisterCriticalServiceAfter, b.DeregisterSnake)),
 	}
 	if c.DeregisterAfter > 0 {
 		c.DeregisterAfter = max(c.DeregisterAfter, leastBeforeReap)
 	}
 	switch {
-	case len(b.Args)+len(b.ScriptArgs)+len(b.ScriptArgsSnake) > 0 || or(b.DockerContainerID, b.DockerContainerIDSnake) != "":
+	case len(b.Args)+len(b.ScriptArgs)+len(b.ScriptArgsSnake) > 0 || cmp.Or(b.DockerContainerID, b.DockerContainerIDSnake) != "":
 		return nil, &unfit{http.StatusInternalServerError, textNoScripts}
 	case b.OSService != "":
 		return nil, bad("Invalid check: only TTL, HTTP, TCP, UDP, gRPC, H2PING and alias checks are run here")

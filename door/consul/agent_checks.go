@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func agentCheckRegister(d *Door, r *request) {
 	if r.refuseUnfit(u) {
 		return
 	}
-	check.ID = or(check.ID, check.Name)
+	check.ID = cmp.Or(check.ID, check.Name)
 	check.Interval, check.Timeout = time.Duration(in.Interval).String(), time.Duration(in.Timeout).String()
 	r.agentView(func(v *catalog.View) {
 		if check.ServiceID != "" && d.agentServiceWith(v, check.ServiceID) == nil {
@@ -178,7 +179,7 @@ func agentServiceMaintenance(d *Door, r *request) {
 			return
 		}
 		r.maintain(on, &catalog.Check{
-			ID: serviceMaintenance + r.rest, Name: "Service Maintenance Mode", Notes: or(r.query.Get("reason"), serviceReason), ServiceID: r.rest,
+			ID: serviceMaintenance + r.rest, Name: "Service Maintenance Mode", Notes: cmp.Or(r.query.Get("reason"), serviceReason), ServiceID: r.rest,
 		})
 	})
 }
@@ -190,7 +191,7 @@ func agentMaintenance(_ *Door, r *request) {
 		return
 	}
 	r.agentView(func(*catalog.View) {
-		r.maintain(on, &catalog.Check{ID: nodeMaintenance, Name: "Node Maintenance Mode", Notes: or(r.query.Get("reason"), nodeReason)})
+		r.maintain(on, &catalog.Check{ID: nodeMaintenance, Name: "Node Maintenance Mode", Notes: cmp.Or(r.query.Get("reason"), nodeReason)})
 	})
 }
 

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net"
 	"net/http"
@@ -444,8 +445,8 @@ func (r *request) withAgent(c *catalog.Command) {
 		}
 	}
 	c.Node = &catalog.Node{
-		Namespace: d.namespace, Name: d.cfg.Node, ID: incumbent.SessionID(d.cfg.NodeID).String(), Address: or(address, loopback),
-		TaggedAddresses: ownAddresses(or(address, loopback)),
+		Namespace: d.namespace, Name: d.cfg.Node, ID: incumbent.SessionID(d.cfg.NodeID).String(), Address: cmp.Or(address, loopback),
+		TaggedAddresses: ownAddresses(cmp.Or(address, loopback)),
 		Meta:            []catalog.Pair{{Key: "consul-network-segment"}, {Key: "consul-version", Value: Version}},
 	}
 	c.Checks = append([]*catalog.Check{{

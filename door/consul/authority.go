@@ -1,6 +1,8 @@
 package consul
 
 import (
+	"cmp"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/policy"
@@ -79,7 +81,7 @@ func (r *request) identify() bool {
 // header's. Whoever brings an Authorization header of another scheme brings none: proxies
 // have theirs.
 func (r *request) token() string {
-	if t := or(r.query.Get("token"), r.header.Get("X-Consul-Token")); t != "" {
+	if t := cmp.Or(r.query.Get("token"), r.header.Get("X-Consul-Token")); t != "" {
 		return t
 	}
 	t, _ := auth.Bearer(r.header.Get("Authorization"))

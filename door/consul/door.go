@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -158,8 +159,8 @@ func New(cfg Config) (*Door, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
-	cfg.Datacenter = or(cfg.Datacenter, DefaultDatacenter)
+	cfg.Namespace = cmp.Or(cfg.Namespace, incumbent.DefaultNamespace)
+	cfg.Datacenter = cmp.Or(cfg.Datacenter, DefaultDatacenter)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, routes: newRouter(), namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), changes: workqueue.New[func()](), told: workqueue.New[*blocked](),

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/incumbent-dev/incumbent"
@@ -17,7 +18,7 @@ const behindAll = "\xff"
 
 // kvGet reads a key, what is below one, or the names of what is.
 func kvGet(d *Door, r *request) {
-	separator := or(r.query.Get("separator"), r.query.Get("seperator")) //nolint:misspell // Consul has spelled it so, and takes both
+	separator := cmp.Or(r.query.Get("separator"), r.query.Get("seperator")) //nolint:misspell // Consul has spelled it so, and takes both
 	q := kvQuery{prefix: d.key(r.rest), separator: separator, raw: r.query.Has("raw") && !r.listsKeys()}
 	switch {
 	case r.query.Has("keys"):

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -62,21 +63,13 @@ func (l Limits) Validate() error {
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxConnections: or(l.MaxConnections, DefaultMaxConnections),
-		MaxStrangers:   or(l.MaxStrangers, DefaultMaxStrangers),
-		MaxHeadBytes:   or(l.MaxHeadBytes, DefaultMaxHeadBytes),
-		MaxBodyBytes:   or(l.MaxBodyBytes, DefaultMaxBodyBytes),
-		MaxBodies:      or(l.MaxBodies, DefaultMaxBodies),
-		BodyTimeout:    or(l.BodyTimeout, DefaultBodyTimeout),
-		Silence:        or(l.Silence, DefaultSilence),
-		Patience:       or(l.Patience, DefaultPatience),
+		MaxConnections: cmp.Or(l.MaxConnections, DefaultMaxConnections),
+		MaxStrangers:   cmp.Or(l.MaxStrangers, DefaultMaxStrangers),
+		MaxHeadBytes:   cmp.Or(l.MaxHeadBytes, DefaultMaxHeadBytes),
+		MaxBodyBytes:   cmp.Or(l.MaxBodyBytes, DefaultMaxBodyBytes),
+		MaxBodies:      cmp.Or(l.MaxBodies, DefaultMaxBodies),
+		BodyTimeout:    cmp.Or(l.BodyTimeout, DefaultBodyTimeout),
+		Silence:        cmp.Or(l.Silence, DefaultSilence),
+		Patience:       cmp.Or(l.Patience, DefaultPatience),
 	}
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -27,7 +28,7 @@ var monitorLevels = map[string]slog.Level{
 
 // agentMonitor sends the member's log from now on, until the client leaves.
 func agentMonitor(d *Door, r *request) {
-	level, known := monitorLevels[strings.ToUpper(or(r.query.Get("loglevel"), "INFO"))]
+	level, known := monitorLevels[strings.ToUpper(cmp.Or(r.query.Get("loglevel"), "INFO"))]
 	switch {
 	case !known:
 		r.fail(http.StatusBadRequest, "Unknown log level: %s", r.query.Get("loglevel"))

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net/http"
 	"strconv"
@@ -54,7 +55,7 @@ func (r *request) parse() bool {
 		o.hash = "" // it is none, and is waited for by nobody
 	}
 	o.stale, o.consistent, o.cached = q.Has("stale"), q.Has("consistent"), q.Has("cached")
-	if dc := or(q.Get("datacenter"), q.Get("dc")); dc != "" && dc != r.door.cfg.Datacenter && r.looksAtDatacenter() {
+	if dc := cmp.Or(q.Get("datacenter"), q.Get("dc")); dc != "" && dc != r.door.cfg.Datacenter && r.looksAtDatacenter() {
 		r.absent = true
 		r.failLooking(http.StatusInternalServerError, textNoDatacenter)
 		return false

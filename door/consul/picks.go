@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -30,7 +31,7 @@ func (r *request) parsePicks() (p picks, ok bool) {
 	slices.Sort(p.tags)
 	if r.query.Has("passing") {
 		text := r.query.Get("passing")
-		on, err := strconv.ParseBool(or(text, "true"))
+		on, err := strconv.ParseBool(cmp.Or(text, "true"))
 		if err != nil {
 			r.fail(http.StatusBadRequest, "Invalid value for ?passing")
 			return p, false

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -39,7 +40,7 @@ const textNoID = "failed prepared query lookup: index error: UUID must be 36 cha
 
 // queryName is a query's for policies: its id's, if it has no name.
 func (d *Door) queryName(q *prepared.Found) incumbent.Name {
-	return incumbent.Name{Namespace: prepared.Namespace(d.namespace), Lease: or(q.Name, q.ID)}
+	return incumbent.Name{Namespace: prepared.Namespace(d.namespace), Lease: cmp.Or(q.Name, q.ID)}
 }
 
 // failRead answers with an error that was found where something is read.
@@ -105,7 +106,7 @@ func queryGet(d *Door, r *request) {
 			r.failRead(http.StatusNotFound, textNoQuery)
 			return
 		}
-		if err := r.authorize(auth.KeyRead, auth.Resource{Name: d.queryName(q)}, or(q.Name, q.ID)); err != nil {
+		if err := r.authorize(auth.KeyRead, auth.Resource{Name: d.queryName(q)}, cmp.Or(q.Name, q.ID)); err != nil {
 			r.failFor(err)
 			return
 		}
@@ -155,7 +156,7 @@ func (r *request) resolved(idOrName string, then func(*prepared.Found)) {
 // explainQuery shows what a name stands for.
 func (r *request) explainQuery(name string) {
 	r.resolved(name, func(q *prepared.Found) {
-		if err := r.authorize(auth.KeyRead, auth.Resource{Name: r.door.queryName(q)}, or(q.Name, q.ID)); err != nil {
+		if err := r.authorize(auth.KeyRead, auth.Resource{Name: r.door.queryName(q)}, cmp.Or(q.Name, q.ID)); err != nil {
 			r.failFor(err)
 			return
 		}
@@ -220,7 +221,7 @@ func (r *request) execution(q *prepared.Found, limit int) {
 		})
 	})
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	if near := r.nearest(or(r.query.Get("near"), q.Service.Near)); near != "" {
+	if near := r.nearest(cmp.Or(r.query.Get("near"), q.Service.Near)); near != "" {
 		prepared.NearFirst(list, near)
 	}
 	if limit > 0 && len(list) > limit {

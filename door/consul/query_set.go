@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -129,7 +130,7 @@ func (r *request) changeQuery(c *prepared.Change, then func()) {
 		if q == nil {
 			continue
 		}
-		name := or(q.Name, q.ID)
+		name := cmp.Or(q.Name, q.ID)
 		if err := r.authorize(auth.KeyWrite, auth.Resource{Name: incumbent.Name{Namespace: prepared.Namespace(d.namespace), Lease: name}, Door: doorName}, name); err != nil {
 			r.failFor(err)
 			return

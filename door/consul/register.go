@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -236,7 +237,7 @@ func (in *registration) refused() string {
 	}
 	if s != nil {
 		if text := badMeta(s.Meta); text != "" {
-			return fmt.Sprintf("failed inserting service: Invalid Service Meta for node %s and serviceID %s: %s", in.Node, or(s.ID, s.Service), text)
+			return fmt.Sprintf("failed inserting service: Invalid Service Meta for node %s and serviceID %s: %s", in.Node, cmp.Or(s.ID, s.Service), text)
 		}
 	}
 	if text := badMeta(in.NodeMeta); text != "" {
@@ -284,7 +285,7 @@ func (s *serviceBody) record(namespace, node string) (*catalog.Service, string) 
 		return nil, text
 	}
 	out := &catalog.Service{
-		Namespace: namespace, Node: node, ID: or(s.ID, s.Service), Name: s.Service, Kind: s.Kind, Tags: s.Tags, Address: s.Address, TaggedAddresses: addresses,
+		Namespace: namespace, Node: node, ID: cmp.Or(s.ID, s.Service), Name: s.Service, Kind: s.Kind, Tags: s.Tags, Address: s.Address, TaggedAddresses: addresses,
 		Meta: pairsOf(s.Meta), Port: uint16(s.port()), SocketPath: s.SocketPath, Weights: catalog.Weights{Passing: 1, Warning: 1},
 		EnableTagOverride: s.EnableTagOverride || s.EnableTagOverrideSnake,
 	}
@@ -355,7 +356,7 @@ func badPort(ports []portJSON) string {
 }
 
 func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
-	status, ok := catalog.ParseStatus(or(c.Status, catalog.Critical.String()))
+	status, ok := catalog.ParseStatus(cmp.Or(c.Status, catalog.Critical.String()))
 	if !ok {
 		return nil, fmt.Sprintf("Invalid check status: '%s'", c.Status)
 	}
@@ -363,8 +364,8 @@ func (c *checkBody) record(namespace, node string) (*catalog.Check, string) {
 		return nil, fmt.Sprintf("check node %q does not match node %q", c.Node, node)
 	}
 	out := &catalog.Check{
-		Namespace: namespace, Node: node, ID: or(c.CheckID, c.Name), Name: c.Name, Status: status, Notes: c.Notes, Output: cutOutput(c.Output),
-		ServiceID: c.ServiceID, Type: or(c.Type, c.Definition.kind()), Definition: c.Definition.encode(),
+		Namespace: namespace, Node: node, ID: cmp.Or(c.CheckID, c.Name), Name: c.Name, Status: status, Notes: c.Notes, Output: cutOutput(c.Output),
+		ServiceID: c.ServiceID, Type: cmp.Or(c.Type, c.Definition.kind()), Definition: c.Definition.encode(),
 	}
 	if out.Type != typeSession || c.Definition.SessionName == "" {
 		return out, ""

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -343,7 +344,7 @@ func (r *request) result(res *result, changed incumbent.Index, hash watch.Hash) 
 		}
 	}
 	r.tellFiltered(res.filtered)
-	status := or(res.status, http.StatusOK)
+	status := cmp.Or(res.status, http.StatusOK)
 	if res.body == nil {
 		r.send(status, nil)
 		return

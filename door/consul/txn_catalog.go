@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -89,7 +90,7 @@ func (r *request) nodeStep(op *txnNode) (txnStep, error) {
 
 func (r *request) serviceStep(op *txnService) (txnStep, error) {
 	in := &op.Service
-	id := or(in.ID, in.Service)
+	id := cmp.Or(in.ID, in.Service)
 	s := recordStep{
 		r: r, what: "service", named: fmt.Sprintf("%q on node %q", id, op.Node), verb: op.Verb,
 		target: r.target(catalog.ServiceKind, op.Node, id), index: in.ModifyIndex,
@@ -119,7 +120,7 @@ func (r *request) serviceStep(op *txnService) (txnStep, error) {
 
 func (r *request) checkStep(op *txnCheck) (txnStep, error) {
 	in := &op.Check
-	id := or(in.CheckID, in.Name)
+	id := cmp.Or(in.CheckID, in.Name)
 	s := recordStep{
 		r: r, what: "check", named: fmt.Sprintf("%q on node %q", id, in.Node), verb: op.Verb,
 		target: r.target(catalog.CheckKind, in.Node, id), index: in.ModifyIndex,

@@ -1,6 +1,7 @@
 package juju
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -73,20 +74,12 @@ func (l Limits) Validate() error {
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
-		MaxConnections:  or(l.MaxConnections, DefaultMaxConnections),
-		MaxPending:      or(l.MaxPending, DefaultMaxPending),
-		MaxOutstanding:  or(l.MaxOutstanding, DefaultMaxOutstanding),
-		LoginTimeout:    or(l.LoginTimeout, DefaultLoginTimeout),
-		Silence:         or(l.Silence, DefaultSilence),
-		WakesPerSecond:  or(l.WakesPerSecond, DefaultWakesPerSecond),
+		MaxMessageBytes: cmp.Or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		MaxConnections:  cmp.Or(l.MaxConnections, DefaultMaxConnections),
+		MaxPending:      cmp.Or(l.MaxPending, DefaultMaxPending),
+		MaxOutstanding:  cmp.Or(l.MaxOutstanding, DefaultMaxOutstanding),
+		LoginTimeout:    cmp.Or(l.LoginTimeout, DefaultLoginTimeout),
+		Silence:         cmp.Or(l.Silence, DefaultSilence),
+		WakesPerSecond:  cmp.Or(l.WakesPerSecond, DefaultWakesPerSecond),
 	}
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -149,13 +150,13 @@ func aboutCatalog(v *core.View, c *catalog.Command) (list []catalogAbout) {
 	return list
 }
 
-func namespaceOf(name string) string { return or(name, incumbent.DefaultNamespace) }
+func namespaceOf(name string) string { return cmp.Or(name, incumbent.DefaultNamespace) }
 
 // registration checks what is to be registered, save for what catalog's command does.
 func registration(in *pb.RegisterRequest) (*catalog.Command, error) {
 	node := in.NodeName
 	if in.Node != nil {
-		node = or(node, in.Node.Name)
+		node = cmp.Or(node, in.Node.Name)
 		if in.Node.Name != "" && !incumbent.Alike(in.Node.Name, node) {
 			return nil, invalid("node_name", "is not that of node")
 		}
@@ -180,7 +181,7 @@ func registration(in *pb.RegisterRequest) (*catalog.Command, error) {
 			return nil, err
 		}
 		check := &catalog.Check{
-			Namespace: c.Target.Namespace, Node: node, ID: or(k.Id, k.Name), Name: or(k.Name, k.Id), Status: status, Notes: k.Notes, Output: k.Output,
+			Namespace: c.Target.Namespace, Node: node, ID: cmp.Or(k.Id, k.Name), Name: cmp.Or(k.Name, k.Id), Status: status, Notes: k.Notes, Output: k.Output,
 			ServiceID: k.ServiceId, TTL: duration(k.TtlMs), DeregisterAfter: duration(k.DeregisterAfterMs),
 		}
 		if check.TTL > 0 {
@@ -198,7 +199,7 @@ func duration(ms uint32) time.Duration { return time.Duration(ms) * time.Millise
 
 func serviceIn(in *pb.Service) (*catalog.Service, error) {
 	s := &catalog.Service{
-		ID: or(in.Id, in.Name), Name: or(in.Name, in.Id), Tags: in.Tags, Address: in.Address, Meta: pairs(in.Meta),
+		ID: cmp.Or(in.Id, in.Name), Name: cmp.Or(in.Name, in.Id), Tags: in.Tags, Address: in.Address, Meta: pairs(in.Meta),
 		Weights: catalog.Weights{Passing: 1, Warning: 1},
 	}
 	if in.Port > 1<<16-1 {

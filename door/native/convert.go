@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"iter"
 	"strings"
 	"time"
@@ -43,8 +44,8 @@ func leaseName(n *pb.LeaseName) (incumbent.Name, error) {
 // inScope reads namespace and model only.
 func inScope(n *pb.LeaseName) incumbent.Name {
 	return incumbent.Name{
-		Namespace: or(n.GetNamespace(), incumbent.DefaultNamespace),
-		Model:     or(n.GetModel(), incumbent.DefaultModel),
+		Namespace: cmp.Or(n.GetNamespace(), incumbent.DefaultNamespace),
+		Model:     cmp.Or(n.GetModel(), incumbent.DefaultModel),
 	}
 }
 

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"time"
@@ -162,7 +163,7 @@ func (d *Door) credentialAfter(c *credential.Command, r core.Result) *credential
 // List reads a page.
 func (s credentialService) List(ctx context.Context, r *connect.Request[pb.ListCredentialsRequest]) (*connect.Response[pb.ListCredentialsResponse], error) {
 	return reading(ctx, s.d, calls.ListCredentials.Lane(), false, func(f *former) (*pb.ListCredentialsResponse, error) {
-		limit := or(int(r.Msg.Limit), maxCredentialPage)
+		limit := cmp.Or(int(r.Msg.Limit), maxCredentialPage)
 		if limit > maxCredentialPage {
 			return nil, invalid("limit", "%d is over %d", limit, maxCredentialPage)
 		}

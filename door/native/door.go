@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -158,8 +159,8 @@ func New(cfg Config) (*Door, error) {
 	d := &Door{
 		engine: cfg.Engine, leases: cfg.Leases, view: cfg.View, confirm: cfg.Engine.Confirm, hub: cfg.Engine.Hub(),
 		park: cfg.Park, operator: cfg.Operator, guard: cfg.Guard, credentials: cfg.Credentials, monotonic: cfg.Monotonic, age: cfg.Age, away: cfg.Away, audit: cfg.Audit, tally: cfg.Tally,
-		offerWindow:   or(cfg.OfferWindow, lease.DefaultOfferWindow),
-		progressEvery: or(cfg.ProgressEvery, DefaultProgressEvery),
+		offerWindow:   cmp.Or(cfg.OfferWindow, lease.DefaultOfferWindow),
+		progressEvery: cmp.Or(cfg.ProgressEvery, DefaultProgressEvery),
 		now:           cfg.Now, log: cfg.Logger,
 		answers: workqueue.New[*gather](), outcomes: workqueue.New[*streamOp](), work: workqueue.New[func()](), pumps: workqueue.New[*streamWatch](),
 		owners:  owners{byID: map[incumbent.SessionID]owner{}},
@@ -197,7 +198,7 @@ func New(cfg Config) (*Door, error) {
 		d.benches = append(d.benches, &bench{gather: d.newGather(), turn: 1, refused: newOutbox()})
 	}
 	cfg.Park.OnEndBatch(func(worker int) { d.endBatch(d.benches[worker]) })
-	d.start(or(cfg.Responders, DefaultResponders))
+	d.start(cmp.Or(cfg.Responders, DefaultResponders))
 	return d, nil
 }
 

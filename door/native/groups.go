@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -110,7 +111,7 @@ func groupOfNamespace(namespace string) admit.Key { return groupOfScope(namespac
 
 // groupOfScope is the group of a namespace, or of a model in it. What is left out is the default.
 func groupOfScope(namespace, model string) admit.Key {
-	in := admit.KeyOf(or(namespace, incumbent.DefaultNamespace))
+	in := admit.KeyOf(cmp.Or(namespace, incumbent.DefaultNamespace))
 	if model == "" || model == incumbent.DefaultModel {
 		return in
 	}

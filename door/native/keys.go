@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -110,7 +111,7 @@ func unlockCommand(in *pb.UnlockRequest) (*kv.Command, error) {
 }
 
 func keyIn(namespace, key string) kv.Key {
-	return kv.Key{Namespace: or(namespace, incumbent.DefaultNamespace), Name: key}
+	return kv.Key{Namespace: cmp.Or(namespace, incumbent.DefaultNamespace), Name: key}
 }
 
 // write executes a command about keys for a caller who waits, and returns what it

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -99,7 +100,7 @@ func (d *Door) sightOfKeys(who *caller, prefix kv.Key) (auth.Sight, error) {
 
 // newKeyList checks what a list is to be of.
 func newKeyList(ctx context.Context, in *pb.ListKeysRequest) (*keyList, error) {
-	l := &keyList{ctx: ctx, in: in, prefix: keyIn(in.Namespace, in.Prefix), limit: or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{}}
+	l := &keyList{ctx: ctx, in: in, prefix: keyIn(in.Namespace, in.Prefix), limit: cmp.Or(int(in.Limit), DefaultPage), out: &pb.ListKeysResponse{}}
 	if l.limit > MaxPage {
 		return nil, invalid("limit", "%d is over %d", l.limit, MaxPage)
 	}

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -51,7 +52,7 @@ func wantOf(r waitingRead) (w watch.Want, err error) {
 		return w, invalid("not_hash", "has %d bytes; give the hash of the answer before", n)
 	}
 	copy(w.Not[:], r.GetNotHash())
-	if w.For = or(time.Duration(r.GetWaitMs())*time.Millisecond, DefaultWait); w.For > MaxWait {
+	if w.For = cmp.Or(time.Duration(r.GetWaitMs())*time.Millisecond, DefaultWait); w.For > MaxWait {
 		return w, invalid("wait_ms", "%d is over %d", r.GetWaitMs(), MaxWait.Milliseconds())
 	}
 	return w, nil
@@ -186,8 +187,8 @@ func (d *Door) listShared(ctx context.Context, in *pb.ListKeysRequest) error {
 // listQuery is the query of a list. All that may see the same share it.
 func (d *Door) listQuery(in *pb.ListKeysRequest, seen auth.Sight, hides bool) watch.QuerySpec[*core.View] {
 	in = &pb.ListKeysRequest{
-		Namespace: or(in.Namespace, incumbent.DefaultNamespace), Prefix: in.Prefix, KeysOnly: in.KeysOnly, Separator: in.Separator,
-		After: in.After, Limit: or(in.Limit, DefaultPage),
+		Namespace: cmp.Or(in.Namespace, incumbent.DefaultNamespace), Prefix: in.Prefix, KeysOnly: in.KeysOnly, Separator: in.Separator,
+		After: in.After, Limit: cmp.Or(in.Limit, DefaultPage),
 	}
 	return watch.QuerySpec[*core.View]{
 		Key: watch.QueryKey{Kind: watch.Kind(kv.Number), Params: fmt.Sprintf("list %q %q %v %q %q %d",

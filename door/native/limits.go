@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -80,17 +81,9 @@ func (l Limits) Validate() error {
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxBodyBytes:    or(l.MaxBodyBytes, DefaultMaxBodyBytes),
-		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
-		CallTimeout:     or(l.CallTimeout, DefaultCallTimeout),
-		WriteTimeout:    or(l.WriteTimeout, DefaultWriteTimeout),
+		MaxBodyBytes:    cmp.Or(l.MaxBodyBytes, DefaultMaxBodyBytes),
+		MaxMessageBytes: cmp.Or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		CallTimeout:     cmp.Or(l.CallTimeout, DefaultCallTimeout),
+		WriteTimeout:    cmp.Or(l.WriteTimeout, DefaultWriteTimeout),
 	}
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -155,7 +156,7 @@ func (s clusterService) Leave(ctx context.Context, r *connect.Request[pb.LeaveRe
 
 // Events sends the timeline: what is kept, then what happens.
 func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.EventsRequest], out *connect.ServerStream[pb.EventsResponse]) error {
-	limit := or(int(req.Msg.Limit), DefaultEvents)
+	limit := cmp.Or(int(req.Msg.Limit), DefaultEvents)
 	if limit > MaxEventsKept {
 		return s.d.callError(invalid("limit", "%d is over %d", limit, MaxEventsKept))
 	}

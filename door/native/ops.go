@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -78,7 +79,7 @@ func claimOp(p auth.Principal, r *pb.ClaimRequest) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	holder := or(r.Holder, p.Holder())
+	holder := cmp.Or(r.Holder, p.Holder())
 	if err := holderOf("holder", holder); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package native
 
 import (
+	"cmp"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
@@ -18,7 +20,7 @@ type room struct {
 
 // newPage returns the room of a page for which a request names a limit.
 func newPage(limit uint32) (room, error) {
-	n := or(int(limit), DefaultPage)
+	n := cmp.Or(int(limit), DefaultPage)
 	if n > MaxPage {
 		return room{}, invalid("limit", "%d is over %d", limit, MaxPage)
 	}

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 
 	"connectrpc.com/connect"
@@ -126,12 +127,12 @@ func questionOf(in *pb.TestPolicyRequest) (q auth.Question, err error) {
 	if q.Verb, err = auth.ParseVerb(in.Verb); err != nil {
 		return q, inField("verb", err)
 	}
-	q.Name, q.Whole, q.Holder = incumbent.Name{Lease: in.Name}, in.Prefix, or(in.Holder, q.Principal.Name)
+	q.Name, q.Whole, q.Holder = incumbent.Name{Lease: in.Name}, in.Prefix, cmp.Or(in.Holder, q.Principal.Name)
 	switch q.State {
 	case auth.Leases:
-		q.Name.Namespace, q.Name.Model = or(in.Namespace, incumbent.DefaultNamespace), or(in.Model, incumbent.DefaultModel)
+		q.Name.Namespace, q.Name.Model = cmp.Or(in.Namespace, incumbent.DefaultNamespace), cmp.Or(in.Model, incumbent.DefaultModel)
 	case auth.Keys, auth.Nodes, auth.Services, auth.Tables:
-		q.Name.Namespace = or(in.Namespace, incumbent.DefaultNamespace)
+		q.Name.Namespace = cmp.Or(in.Namespace, incumbent.DefaultNamespace)
 	}
 	return q, nil
 }

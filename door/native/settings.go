@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -116,7 +117,7 @@ func settingCommand(in *pb.SetSettingRequest) (settings.Command, error) {
 func (s settingsService) SettingsHistory(ctx context.Context, r *connect.Request[pb.SettingsHistoryRequest]) (*connect.Response[pb.SettingsHistoryResponse], error) {
 	return reading(ctx, s.d, calls.Settings.Lane(), r.Msg.Stale, func(f *former) (*pb.SettingsHistoryResponse, error) {
 		out := &pb.SettingsHistoryResponse{Index: uint64(f.view.Index())}
-		limit := or(int(r.Msg.Limit), settings.MaxHistory)
+		limit := cmp.Or(int(r.Msg.Limit), settings.MaxHistory)
 		for _, c := range slices.Backward(settings.Of(f.view).History()) {
 			if declared, _ := settings.Split(c.Name); r.Msg.Name != "" && r.Msg.Name != c.Name && r.Msg.Name != declared {
 				continue

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -51,7 +52,7 @@ func (d *Door) waitReleased(who *caller, r *pb.WaitReleasedRequest, done func(re
 	if err := d.allowRead(who, auth.Watch, name); err != nil {
 		return nil, err
 	}
-	wait := or(time.Duration(r.WaitMs)*time.Millisecond, DefaultWait)
+	wait := cmp.Or(time.Duration(r.WaitMs)*time.Millisecond, DefaultWait)
 	if wait > MaxWait {
 		return nil, invalid("wait_ms", "%d is over %d", r.WaitMs, MaxWait.Milliseconds())
 	}

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -142,7 +143,7 @@ func New(cfg Config) (*Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Namespace = or(cfg.Namespace, incumbent.DefaultNamespace)
+	cfg.Namespace = cmp.Or(cfg.Namespace, incumbent.DefaultNamespace)
 	d := &Door{
 		cfg: cfg, engine: cfg.Engine, view: cfg.Engine.View, namespace: cfg.Namespace, now: cfg.Now, monotonic: cfg.Monotonic,
 		jitter: rand.Float64, log: cfg.Logger, pending: accept.New(), work: workqueue.New[func()](), woken: workqueue.New[*txn](), made: make(chan struct{}), closing: make(chan struct{}),

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -116,24 +117,16 @@ func (d *Door) limitsNow() limitsNow {
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxConnections:  or(l.MaxConnections, DefaultMaxConnections),
-		MaxMessageBytes: or(l.MaxMessageBytes, DefaultMaxMessageBytes),
-		MaxPartialBytes: or(l.MaxPartialBytes, DefaultMaxPartialBytes),
-		MaxBacklogBytes: or(l.MaxBacklogBytes, DefaultMaxBacklogBytes),
-		MaxUnsentBytes:  or(l.MaxUnsentBytes, DefaultMaxUnsentBytes),
-		MaxUnderWay:     or(l.MaxUnderWay, DefaultMaxUnderWay),
-		MaxMonitors:     or(l.MaxMonitors, DefaultMaxMonitors),
-		MaxLocks:        or(l.MaxLocks, DefaultMaxLocks),
-		MessageTimeout:  or(l.MessageTimeout, DefaultMessageTimeout),
-		Probe:           or(l.Probe, DefaultProbe),
-		Patience:        or(l.Patience, DefaultPatience),
+		MaxConnections:  cmp.Or(l.MaxConnections, DefaultMaxConnections),
+		MaxMessageBytes: cmp.Or(l.MaxMessageBytes, DefaultMaxMessageBytes),
+		MaxPartialBytes: cmp.Or(l.MaxPartialBytes, DefaultMaxPartialBytes),
+		MaxBacklogBytes: cmp.Or(l.MaxBacklogBytes, DefaultMaxBacklogBytes),
+		MaxUnsentBytes:  cmp.Or(l.MaxUnsentBytes, DefaultMaxUnsentBytes),
+		MaxUnderWay:     cmp.Or(l.MaxUnderWay, DefaultMaxUnderWay),
+		MaxMonitors:     cmp.Or(l.MaxMonitors, DefaultMaxMonitors),
+		MaxLocks:        cmp.Or(l.MaxLocks, DefaultMaxLocks),
+		MessageTimeout:  cmp.Or(l.MessageTimeout, DefaultMessageTimeout),
+		Probe:           cmp.Or(l.Probe, DefaultProbe),
+		Patience:        cmp.Or(l.Patience, DefaultPatience),
 	}
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

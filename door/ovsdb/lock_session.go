@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 
@@ -62,7 +63,7 @@ func (c *conn) opened(r core.Result) {
 // holder is for whom the connection's locks are claimed: its principal, and which of
 // the principal's connections.
 func (c *conn) holder() string {
-	return or(c.who.principal.Name, doorName) + "/" + hex.EncodeToString(c.session.locks.session[:6])
+	return cmp.Or(c.who.principal.Name, doorName) + "/" + hex.EncodeToString(c.session.locks.session[:6])
 }
 
 // endLocks closes the session with all its locks.
