@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"time"
-
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
@@ -19,7 +17,7 @@ func (b *Book) Applied(changes []core.Change) {
 			b.leaseChanged(&l)
 		}
 		if c.Session == nil && c.SessionBefore != nil {
-			b.dropSession(c.SessionBefore.ID, c.What)
+			b.dropSession(c.SessionBefore.ID)
 		}
 		if c.Family != nil && c.Family.Deadline != nil {
 			b.deadlineChanged(c.Family.Deadline)
@@ -43,7 +41,7 @@ func (b *Book) sessionChanged(c *core.Change) {
 func (b *Book) leaseChanged(c *leases.Change) {
 	before := c.LeaseBefore
 	if before != nil && before.Token != 0 && (c.Lease == nil || c.Lease.Token != before.Token) {
-		b.dropLease(before.Token, c.What)
+		b.dropLease(before.Token)
 	}
 	if c.Lease == nil || c.Lease.Token == 0 {
 		return
@@ -124,16 +122,13 @@ func (b *Book) settle(r ref) {
 	b.arm(r)
 }
 
-func (b *Book) dropSession(id incumbent.SessionID, what core.What) {
+func (b *Book) dropSession(id incumbent.SessionID) {
 	i, ok := b.byID[id]
 	if !ok {
 		return
 	}
 	delete(b.byID, id)
 	s := &b.sessions[i]
-	if what == core.SessionEnd {
-		b.late.add(time.Duration(b.now - s.deadline))
-	}
 	s.flags |= dead
 	b.freeSession(i)
 }
@@ -248,16 +243,13 @@ func bit(f, which flags) int32 {
 	return 0
 }
 
-func (b *Book) dropLease(token incumbent.Token, what leases.What) {
+func (b *Book) dropLease(token incumbent.Token) {
 	i, ok := b.byToken.get(token)
 	if !ok {
 		return
 	}
 	b.byToken.remove(token)
 	l := &b.leases[i]
-	if what == leases.Expired && b.timed(leaseRef(i)) {
-		b.late.add(time.Duration(b.now - l.deadline))
-	}
 	owner, was := l.owner, l.flags
 	*l = leaseSlot{}
 	b.freeLeases = append(b.freeLeases, i)

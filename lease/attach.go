@@ -106,7 +106,6 @@ func (e *Engine) sessionOver(id incumbent.SessionID, what core.What) {
 	reason := LostClosed
 	if what == core.SessionEnd {
 		reason = LostExpired
-		e.stats.SessionsExpired++
 	}
 	if a := e.attachments[id]; a != nil {
 		e.lose(a, reason)

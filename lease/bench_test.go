@@ -184,7 +184,7 @@ func BenchmarkExpiry(b *testing.B) {
 					w.e.Proposed(p.Ticket, core.Result{}, nil)
 				}
 				for _, p := range ps { // as Applied would
-					w.e.book.dropLease(p.Ticket.expiry.due.Token, leases.Expired)
+					w.e.book.dropLease(p.Ticket.expiry.due.Token)
 				}
 			})
 		}

@@ -47,8 +47,6 @@ type Book struct {
 	byDeadline    map[deadlineKey]int32
 	buckets       buckets
 	accepted      []acceptance // in the order of their times
-
-	late histogram // of what has been freed
 }
 
 // flags of a slot.

@@ -53,7 +53,7 @@ type call struct {
 	read    bool           // waits for a confirmation, or for the leader
 	next    *call          // of the same client, among those that do
 	order   uint64
-	mark    mark            // what it touches while it is on its way through the log
+	mark    key             // what it touches while it is on its way through the log
 	decided bool            // was answered Unknown, and has been applied since or never will be
 	token   incumbent.Token // that the leader was asked to extend
 }
@@ -68,12 +68,6 @@ type client struct {
 // not say who it is may be anybody.
 func (c client) sameAs(o client) bool {
 	return c == o || c == client{} || o == client{}
-}
-
-// mark is a lease or session that an unapplied command touches.
-type mark struct {
-	token   incumbent.Token
-	session incumbent.SessionID
 }
 
 // newCall checks what can be checked without the state.

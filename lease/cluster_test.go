@@ -190,7 +190,7 @@ func (p *peer) checkFrames(eff *Effects) {
 	p.frames = p.frames.add(eff.ended, -1)
 	want := p.e.serves
 	for _, x := range p.e.early {
-		want = want.add(x.f.load(), 1)
+		want = want.add(x.frame.load(), 1)
 	}
 	if p.frames != want {
 		p.c.t.Fatalf("member %d counts %+v, has %+v", p.id, p.frames, want)

@@ -59,7 +59,7 @@ type Engine struct {
 
 	// Between members: as one that asks, and as the one that is asked.
 	courier   courier
-	early     []inbound
+	early     []received
 	serving   map[servedKey]*served
 	answering []*served
 	served    []*frame
@@ -76,7 +76,6 @@ type revocations struct {
 type round struct {
 	active  bool
 	id      uint64
-	began   int64
 	batches []*Batch
 	again   []waiter
 	reads   []*call
@@ -281,11 +280,8 @@ func (e *Engine) leaseChanged(c *leases.Change) {
 		return
 	}
 	e.release(key{token: c.LeaseBefore.Token})
-	switch c.What {
-	case leases.Expired:
+	if c.What == leases.Expired {
 		e.stats.Expired++
-	case leases.Declined:
-		e.stats.Declined++
 	}
 }
 
@@ -305,7 +301,7 @@ func (e *Engine) startRound() {
 	}
 	e.nextRound++
 	r := &e.round
-	r.active, r.id, r.began = true, e.nextRound, e.now
+	r.active, r.id = true, e.nextRound
 	r.batches, e.waiting = append(e.waiting, e.kept...), r.batches[:0]
 	e.kept = nil
 	r.again, e.again = e.again, r.again[:0]
@@ -330,9 +326,6 @@ func (e *Engine) Confirmed(id, term uint64, err error) {
 	}
 	e.roundEnded()
 	batches, again, reads := r.batches, r.again, r.reads
-	if err != nil {
-		e.stats.RoundsFailed++
-	}
 	e.roundOver(batches, again, term, err)
 	r.due = false
 	for _, c := range reads {

@@ -146,7 +146,6 @@ func (e *Engine) expiryDone(x *proposedExpiry, err error) {
 		// Certainly not appended. It is still due, so it takes the whole way again,
 		// but not at once.
 		e.expiry.notBefore = e.now + int64(retryRoundAfter)
-		e.stats.ExpiriesRefused++
 	}
 	e.book.Unmark(x.due, x.renewal)
 	if x.due.Deadline != nil {

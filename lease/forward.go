@@ -309,7 +309,6 @@ func (f *flight) bare() bool { return f.left+len(f.announced)+len(f.detached) ==
 
 // Unsent says that a frame was not taken: it is sent again soon.
 func (e *Engine) Unsent(f Frame) {
-	e.stats.FramesUntaken++
 	for _, x := range e.courier.flights {
 		if f.seq != 0 && x.seq == f.seq {
 			x.unsent = true

@@ -13,8 +13,6 @@ import (
 func (e *Engine) Extend(b *Batch) {
 	b.arrived, b.left = e.now, len(b.Items)
 	b.RetryAfter, b.Leader = 0, 0
-	e.stats.Batches++
-	e.stats.BatchMax = max(e.stats.BatchMax, len(b.Items))
 	if len(b.Items) == 0 {
 		e.out.Extended = append(e.out.Extended, b)
 		return

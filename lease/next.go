@@ -12,9 +12,6 @@ import (
 // knows whose clients are there. One that another member proposes says nothing;
 // an offer to a waiter that has died lapses then.
 
-// absentSchema is the first schema version whose commands pass waiters over.
-const absentSchema = 2
-
 // next is the first waiter of a lease whose client is known to be there. As with a
 // command that names who is absent, it is not looked for behind the first
 // [core.MaxAbsent] places: a queue whose clients have all died must not hold up the
@@ -84,13 +81,10 @@ func (e *Engine) absentIn(a *absentees, l *leases.Lease) {
 	}
 }
 
-// knowsAbsent reports whether this member may name who is absent.
-func (e *Engine) knowsAbsent() bool { return e.leading && e.view.ActiveSchema() >= absentSchema }
-
 // absentBehind lists whom the end of a session must not hand its leases to. Where
 // many wait for very many of them it may miss one, whose offer then lapses.
 func (e *Engine) absentBehind(id incumbent.SessionID) []incumbent.SessionID {
-	if !e.knowsAbsent() {
+	if !e.leading {
 		return nil
 	}
 	a := newAbsentees()

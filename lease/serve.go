@@ -30,12 +30,6 @@ func (k servedKey) compare(o servedKey) int {
 
 func (s *served) key() servedKey { return servedKey{s.from, s.boot, s.seq} }
 
-// inbound is a frame that came before its time.
-type inbound struct {
-	from uint64
-	f    *frame
-}
-
 // asked takes a frame for the leader of a term. It may come before this member
 // knows that it leads.
 func (e *Engine) asked(from uint64, f *frame) {
@@ -43,7 +37,7 @@ func (e *Engine) asked(from uint64, f *frame) {
 	case e.leading && f.term == e.term:
 		e.serve(from, f)
 	case e.mayLead(f.term) && len(e.early) < MaxEarlyFrames:
-		e.early = append(e.early, inbound{from, f})
+		e.early = append(e.early, received{from, f})
 	default:
 		e.turnAway(servedKey{from, f.boot, f.seq}, f.term)
 		e.frameDone(f)
@@ -72,7 +66,7 @@ func (e *Engine) sortEarly() {
 	early := e.early
 	e.early = nil
 	for _, x := range early {
-		e.asked(x.from, x.f)
+		e.asked(x.from, x.frame)
 	}
 }
 
@@ -153,8 +147,6 @@ func (e *Engine) serveItems(s *served) {
 	if len(b.Items) == 0 {
 		return
 	}
-	e.stats.Batches++
-	e.stats.BatchMax = max(e.stats.BatchMax, len(b.Items))
 	for _, x := range s.bindings {
 		e.bind(s.from, counted{b.Items[x.item].Session, x.counter})
 	}

@@ -49,7 +49,6 @@ func (e *Engine) late(c *call) bool {
 	if c.deadline == 0 || e.now < c.deadline {
 		return false
 	}
-	e.stats.Dropped++
 	e.finish(c, core.Result{Err: incumbent.Errorf(incumbent.DeadlineExceeded, "deadline passed before the request was served")})
 	return true
 }
@@ -134,7 +133,6 @@ func (e *Engine) judgeRead(c *call, term uint64, err error) {
 
 // ownExtended answers the claim of a holder that was extended.
 func (e *Engine) ownExtended(c *call, l *leases.Lease) {
-	e.stats.ClaimsExtended++
 	e.stats.Extensions++
 	e.finish(c, core.Result{Index: e.view.Index(), Record: l, Session: e.view.Session(l.Session)})
 }
@@ -220,7 +218,6 @@ func (e *Engine) send(c *call, l *leases.Lease) {
 		e.unnamed = append(e.unnamed, c)
 	}
 	e.touch(c, l)
-	e.stats.Commands++
 	e.out.Proposals = append(e.out.Proposals, Proposal{
 		Command: e.command(c, l).Encode(c.Meta()), Deadline: c.Deadline, Reserve: reserve(c.cmd), Ticket: Ticket{call: c},
 	})
@@ -246,7 +243,7 @@ func (e *Engine) command(c *call, l *leases.Lease) core.Command {
 // Only commands of the holder or of an operator do; others must not be able to
 // delay a holder.
 func (e *Engine) touch(c *call, l *leases.Lease) {
-	c.mark = mark{}
+	c.mark = key{}
 	if m, ok := c.cmd.(core.CloseSessionCommand); ok {
 		e.touchSession(c, m.ID)
 		return
@@ -263,7 +260,7 @@ func (e *Engine) touch(c *call, l *leases.Lease) {
 	}
 	if !e.leading {
 		c.mark.token = token
-		e.marks[key(c.mark)]++
+		e.marks[c.mark]++
 		return
 	}
 	if i, ok := e.book.byToken.get(token); ok {
@@ -275,7 +272,7 @@ func (e *Engine) touch(c *call, l *leases.Lease) {
 func (e *Engine) touchSession(c *call, id incumbent.SessionID) {
 	if !e.leading {
 		c.mark.session = id
-		e.marks[key(c.mark)]++
+		e.marks[c.mark]++
 		return
 	}
 	if i, ok := e.book.byID[id]; ok {
@@ -313,9 +310,9 @@ func ends(cmd core.Command, l *leases.Lease) bool {
 
 // untouch takes the mark away and looks again at what waited for it.
 func (e *Engine) untouch(c *call) {
-	if c.mark != (mark{}) {
+	if c.mark != (key{}) {
 		e.unmark(c)
-		e.release(key(c.mark))
+		e.release(c.mark)
 	}
 }
 
@@ -324,10 +321,10 @@ func (e *Engine) untouch(c *call) {
 func (e *Engine) unmark(c *call) {
 	m := c.mark
 	switch {
-	case m == mark{}:
+	case m == key{}:
 	case !e.leading:
-		if e.marks[key(m)]--; e.marks[key(m)] <= 0 {
-			delete(e.marks, key(m))
+		if e.marks[m]--; e.marks[m] <= 0 {
+			delete(e.marks, m)
 		}
 	case m.token != 0:
 		if i, ok := e.book.byToken.get(m.token); ok && e.book.leases[i].touched > 0 {

@@ -113,8 +113,8 @@ func (e *Engine) remark(name incumbent.Name) {
 		old := c.mark
 		e.unmark(c)
 		e.touch(c, l)
-		if old != c.mark && old != (mark{}) {
-			e.release(key(old))
+		if old != c.mark && old != (key{}) {
+			e.release(old)
 		}
 	}
 }
