@@ -475,12 +475,7 @@ func (c *Controller) Refusing(now int64) []Lane {
 	if Mode(c.mode.Load()) != Enforce {
 		return nil
 	}
-	shut := int(c.memory.Load())
-	for r := range c.shut {
-		if c.shut[r].Load() > now {
-			shut = max(shut, r)
-		}
-	}
+	shut := int(c.Pressure(now))
 	var ls []Lane
 	for l := range NumLanes {
 		if rankOf[l] < shut || rankOf[l] < numRanks-1 && c.lanes[l].isFull() {

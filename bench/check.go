@@ -11,10 +11,9 @@ const maxViolationsKept = 100
 
 // Clock assumption and grace of the servers, as they default to.
 const (
-	drift        = 0.01
-	grace        = 500 * time.Millisecond
-	lateAllowed  = time.Second // a lease freed later breaks a guarantee; a scenario may say otherwise
-	unknownUntil = time.Duration(1<<63 - 1)
+	drift       = 0.01
+	grace       = 500 * time.Millisecond
+	lateAllowed = time.Second // a lease freed later breaks a guarantee; a scenario may say otherwise
 )
 
 // Checker holds what agents believe against one another. All agents of a run

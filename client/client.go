@@ -49,7 +49,6 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultCallTimeout   = 10 * time.Second
 	DefaultSilentTimeout = time.Second
 	DefaultDrift         = 0.01 // ρ: clocks run at rates within ±1 % of each other
 )

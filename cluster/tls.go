@@ -199,22 +199,26 @@ func (m *TLS) setTrust(trusted ca.Trust, cross []byte) error {
 // promoteKey gives the key of an authority that has become the current one its
 // place; the old one's is gone.
 func (m *TLS) promoteKey(current *x509.Certificate) error {
-	name := filepath.Join(m.dir, caNextKeyFile)
-	key, err := readKey(name)
+	key, err := readKey(filepath.Join(m.dir, caNextKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil || !key.PublicKey.Equal(current.PublicKey) {
 		return err
 	}
+	return m.moveKey(key, caNextKeyFile, caKeyFile)
+}
+
+// moveKey gives a key the name of the one that it replaces.
+func (m *TLS) moveKey(key *ecdsa.PrivateKey, from, to string) error {
 	text, err := ca.KeyPEM(key)
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(filepath.Join(m.dir, caKeyFile), text); err != nil {
+	if err := WriteFile(filepath.Join(m.dir, to), text); err != nil {
 		return err
 	}
-	return m.fs.Remove(name)
+	return m.fs.Remove(filepath.Join(m.dir, from))
 }
 
 // due reports whether the certificate is to be replaced because of its age or its
@@ -294,21 +298,10 @@ func (m *TLS) take(text []byte) (newKey bool, err error) {
 		return false, err
 	}
 	if newKey {
-		err = m.promoteMemberKey(key)
+		err = m.moveKey(key, memberNextKey, memberKey)
 	}
 	m.Renewed()
 	return newKey, err
-}
-
-func (m *TLS) promoteMemberKey(key *ecdsa.PrivateKey) error {
-	text, err := ca.KeyPEM(key)
-	if err != nil {
-		return err
-	}
-	if err := WriteFile(filepath.Join(m.dir, memberKey), text); err != nil {
-		return err
-	}
-	return m.fs.Remove(filepath.Join(m.dir, memberNextKey))
 }
 
 // Run renews the certificate when it is time, and that of an operator beside it,

@@ -94,12 +94,6 @@ type EpochCommand struct{}
 // the View in its result.
 type CheckpointCommand struct{}
 
-// IsCheckpoint reports whether an encoded command is a [CheckpointCommand].
-func IsCheckpoint(cmd []byte) bool {
-	var c command
-	return c.decode(cmd, MaxFamilyBytes) == nil && c.op == opCheckpoint
-}
-
 // Encode implements [Command].
 func (c OpenSessionCommand) Encode(meta Meta) []byte {
 	return encode(1, meta, opOpenSession, func(e *encoder) {

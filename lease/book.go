@@ -268,7 +268,7 @@ func (b *Book) arm(r ref) {
 	}
 }
 
-// Extend stores an extension of what a ref names. Longer than logged is cut to
+// extend stores an extension of what a ref names. Longer than logged is cut to
 // that: the log must know first. What is being revoked is not extended, what is
 // offered is accepted; of a lease that a session owns, the session is extended.
 func (b *Book) extend(r ref, ttl time.Duration) {

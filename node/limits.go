@@ -58,7 +58,6 @@ const (
 	giveUpAfter        = 30 * time.Second       // without progress in sending a snapshot
 	sendAgainAfter     = 10 * time.Second       // after a snapshot that a peer could not take
 	sendNewerAfter     = 200 * time.Millisecond // while one that can be sent is being taken
-	confirmRetryEvery  = 100 * time.Millisecond
 )
 
 // How long votes are waited for, and when a slow flush counts as one that hangs.

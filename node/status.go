@@ -15,8 +15,7 @@ type Status struct {
 	Incarnation uint64
 	Ready       bool // doors may open
 
-	LogSegments  int   // files that hold the log
-	LogRoom      int64 // bytes they, and those prepared, can still take
+	LogSegments  int // files that hold the log
 	LastFlush    time.Duration
 	FlushOut     time.Duration // for how long a flush has been out; 0: none
 	FlushStalled bool          // that is a second or more
@@ -71,7 +70,7 @@ func (n *Node) Status() Status {
 	st.FlushOut = n.appender.out(n.cfg.Clock.Now())
 	st.FlushStalled = st.FlushOut >= flushStalledAfter
 	log := n.appender.log.Status()
-	st.LogSegments, st.LogRoom = log.Segments, log.Room
+	st.LogSegments = log.Segments
 	f := &n.appender.flush
 	f.mu.Lock()
 	st.LastFlush = f.last

@@ -196,7 +196,7 @@ func (c *Conn) failLocked(r Reason, err error) {
 	c.post()
 }
 
-// limit cuts the connection off for one of the set's limits and returns what
+// limitLocked cuts the connection off for one of the set's limits and returns what
 // the caller is told.
 func (c *Conn) limitLocked(r Reason) error {
 	err := limitError(r, c.worker.set.limits.Load())

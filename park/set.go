@@ -237,7 +237,6 @@ type Stats struct {
 	Workers     int
 	Reads       uint64 // system calls, or their portable counterpart
 	Writes      uint64
-	Batches     uint64 // wake-ups in which a handler was called
 	Ended       [NumReasons]uint64
 }
 
@@ -248,7 +247,6 @@ func (s *Set) Stats() Stats {
 		st.Parked += w.live.Load()
 		st.Reads += w.reads.Load()
 		st.Writes += w.writes.Load()
-		st.Batches += w.batches.Load()
 		for r := range st.Ended {
 			st.Ended[r] += w.ended[r].Load()
 		}

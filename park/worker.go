@@ -36,11 +36,10 @@ type worker struct {
 	ports   sync.Map   // of *portable
 	running sync.WaitGroup
 
-	live    atomic.Int64
-	reads   atomic.Uint64
-	batches atomic.Uint64
-	writes  atomic.Uint64 // from any goroutine
-	ended   [NumReasons]atomic.Uint64
+	live   atomic.Int64
+	reads  atomic.Uint64
+	writes atomic.Uint64 // from any goroutine
+	ended  [NumReasons]atomic.Uint64
 }
 
 // slot is a place for a connection. due is the tick at which its deadlines
@@ -369,7 +368,6 @@ func (w *worker) endBatch() {
 		return
 	}
 	w.delivered = 0
-	w.batches.Add(1)
 	if hooks := w.set.hooks.Load(); hooks != nil {
 		for _, h := range *hooks {
 			h(w.id)

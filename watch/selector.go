@@ -28,9 +28,6 @@ const MaxField = 63
 // Fields is a set of fields.
 type Fields uint64
 
-// AllFields are all that a kind can have.
-const AllFields = ^Fields(0)
-
 // With returns the set with a field.
 func (s Fields) With(f Field) Fields { return s | 1<<f }
 

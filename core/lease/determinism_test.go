@@ -159,15 +159,6 @@ func TestG27_CheckpointWithinABatch(t *testing.T) {
 	}
 }
 
-func TestIsCheckpoint(t *testing.T) {
-	if !core.IsCheckpoint(core.CheckpointCommand{}.Encode(core.Meta{})) {
-		t.Error("a checkpoint is none")
-	}
-	if core.IsCheckpoint(AcceptCommand{}.Encode(core.Meta{})) || core.IsCheckpoint(nil) {
-		t.Error("something else is a checkpoint")
-	}
-}
-
 // fullState has one of everything.
 func fullState(t fatal) *state {
 	s := New()

@@ -156,9 +156,6 @@ func Of(v *core.View) *View {
 // JudgedBy is what goes with a command whose caller is judged by the policies of a
 // view, or of a later one: see [core.Meta]. It is asked for before they are looked at.
 func JudgedBy(v *core.View) incumbent.Index {
-	if v.ActiveSchema() < core.JudgedSchema {
-		return 0
-	}
 	return v.Index() + 1
 }
 

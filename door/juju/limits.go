@@ -27,19 +27,18 @@ const (
 	MaxParams   = 1_000 // in one bulk call
 	MaxLogins   = 5     // attempts on one connection
 
-	maxNesting      = 16 // of JSON
-	maxHeaderBytes  = 8 << 10
-	maxApplication  = 200 // bytes of an application's name
-	workers         = 2   // goroutines that look at states, and as many that answer
-	wakeBurst       = 256 // blocked callers answered at once
-	keepBufferBytes = 64 << 10
-	loginPause      = 20 * time.Millisecond // between two looks whether logins are admitted
-	loginPatience   = 5 * time.Second       // so long accepting rests for that; then who comes is closed
-	firstRetry      = 50 * time.Millisecond // of a claim that found no leader
-	maxRetry        = time.Second
-	linePause       = 20 * time.Millisecond // between two looks whether who waits for a place finds one
-	seatsPerBulk    = 16                    // params of a bulk call that cost about as much as a call
-	bytesOfOne      = 1 << 10               // of a request, for each thing it asks for: what it has beyond that counts for its connection's pace
+	maxNesting     = 16 // of JSON
+	maxHeaderBytes = 8 << 10
+	maxApplication = 200                   // bytes of an application's name
+	workers        = 2                     // goroutines that look at states, and as many that answer
+	wakeBurst      = 256                   // blocked callers answered at once
+	loginPause     = 20 * time.Millisecond // between two looks whether logins are admitted
+	loginPatience  = 5 * time.Second       // so long accepting rests for that; then who comes is closed
+	firstRetry     = 50 * time.Millisecond // of a claim that found no leader
+	maxRetry       = time.Second
+	linePause      = 20 * time.Millisecond // between two looks whether who waits for a place finds one
+	seatsPerBulk   = 16                    // params of a bulk call that cost about as much as a call
+	bytesOfOne     = 1 << 10               // of a request, for each thing it asks for: what it has beyond that counts for its connection's pace
 )
 
 // What waits at a door takes, and may take: with what the lease service and the hub keep of it.

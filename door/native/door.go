@@ -66,7 +66,6 @@ type Config struct {
 
 	OfferWindow   time.Duration // in which an offer is to be accepted; lease.DefaultOfferWindow
 	ProgressEvery time.Duration // between progress marks of a silent watch; DefaultProgressEvery
-	Responders    int           // goroutines that answer the hot path; DefaultResponders
 	Now           func() time.Time
 	Monotonic     func() int64 // nanoseconds since some moment, for Admission; of the machine's clock if nil
 	Logger        *slog.Logger
@@ -81,7 +80,7 @@ func (c *Config) Validate() error {
 			return incumbent.Errorf(incumbent.Invalid, "native door: %s is missing", name)
 		}
 	}
-	if c.OfferWindow < 0 || c.ProgressEvery < 0 || c.Responders < 0 {
+	if c.OfferWindow < 0 || c.ProgressEvery < 0 {
 		return incumbent.Errorf(incumbent.Invalid, "native door: a setting is negative")
 	}
 	return c.Limits.Validate()
@@ -198,11 +197,11 @@ func New(cfg Config) (*Door, error) {
 		d.benches = append(d.benches, &bench{gather: d.newGather(), turn: 1, refused: newOutbox()})
 	}
 	cfg.Park.OnEndBatch(func(worker int) { d.endBatch(d.benches[worker]) })
-	d.start(cmp.Or(cfg.Responders, DefaultResponders))
+	d.start()
 	return d, nil
 }
 
-func (d *Door) start(responders int) {
+func (d *Door) start() {
 	for range responders {
 		d.goroutines.Go(d.respond)
 	}

@@ -13,7 +13,6 @@ const (
 	DefaultMaxMessageBytes = 256 << 10        // one WebSocket message
 	DefaultCallTimeout     = 30 * time.Second // a call that names no deadline
 	DefaultWriteTimeout    = 30 * time.Second // one write of a streaming call, one read of a body
-	DefaultResponders      = 2                // goroutines that encode answers of the hot path
 	DefaultProgressEvery   = 10 * time.Second // between progress marks of a silent watch
 )
 
@@ -46,6 +45,7 @@ const (
 	pageBytes       = 1 << 20                // an answer with a list ends with what makes it larger
 	tickEvery       = 250 * time.Millisecond // between two looks at watches that are silent
 	pumps           = 2                      // goroutines that write events to streams
+	responders      = 2                      // goroutines that encode answers of the hot path
 	workers         = 2                      // goroutines that answer operations, and as many for what is rare
 	inlineSteps     = 32                     // of a transaction that a worker itself looks at
 	maxOutcomes     = 512                    // operations answered at a time

@@ -204,12 +204,6 @@ func (d Datum) filter(keep func(i int) bool) Datum {
 	return d
 }
 
-// Filter returns the elements that keep says yes to: d itself if it are all. The
-// value is the zero Atom in a set.
-func (d Datum) Filter(keep func(key, value Atom) bool) Datum {
-	return d.filter(func(i int) bool { return keep(d.Keys[i], d.value(i)) })
-}
-
 // Diff returns what changes old into new, as the modify of update2 has it: for
 // types of at most one element new itself, else the symmetric difference, for maps
 // the pairs that were added or changed, and those that were removed.

@@ -18,7 +18,6 @@ const (
 	TimedOut           = "timed out"
 	Aborted            = "aborted"
 	NotOwner           = "not owner"
-	NotSupported       = "not supported"
 	NotAllowed         = "not allowed"
 	PermissionError    = "permission error"
 	ResourcesExhausted = "resources exhausted"

@@ -52,9 +52,6 @@ type Type struct {
 // IsMap reports whether t is of pairs.
 func (t *Type) IsMap() bool { return t.Value.Kind != Void }
 
-// IsSet reports whether t is of atoms other than exactly one.
-func (t *Type) IsSet() bool { return t.Value.Kind == Void && (t.Min != 1 || t.Max != 1) }
-
 // IsScalar reports whether t is of exactly one atom.
 func (t *Type) IsScalar() bool { return t.Value.Kind == Void && t.Min == 1 && t.Max == 1 }
 
