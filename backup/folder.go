@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -83,8 +84,11 @@ func (s *syncing) Write(p []byte) (int, error) {
 // inFile gives an error of the disk a kind; one that has a kind keeps it.
 func inFile(path string, err error) error {
 	var typed *incumbent.Error
-	if err == nil || errors.As(err, &typed) {
+	switch {
+	case err == nil || errors.As(err, &typed):
 		return err
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
+		return incumbent.Errorf(incumbent.Invalid, "%s: %w", path, err).WithHint("there must be such a folder, and this process must be allowed to use it")
 	}
 	return incumbent.Errorf(incumbent.Unavailable, "%s: %w", path, err)
 }

@@ -408,7 +408,7 @@ func (s *safety) outcome(err error) error {
 
 func unknownOutcome(cause error) error {
 	return incumbent.Errorf(incumbent.Unknown, "no answer, the call may or may not have taken effect: %w", cause).
-		WithHint("repeat it with the same idempotency key, or read the lease")
+		WithHint("read what it was to change before it is repeated, or repeat it with the idempotency key that it had")
 }
 
 // String names the members, for logs.

@@ -126,14 +126,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	safe := safetyOf(req.Context())
-	var last error
+	var tried, last error
 	for range t.c.members.live() {
 		i, member := t.c.members.current()
 		res, err := t.attempt(req, body, member, safe)
 		if err == nil {
 			return res, nil
 		}
-		last = fmt.Errorf("%s: %w", member.Host, err)
+		if last = fmt.Errorf("%s: %w", member.Host, err); tried != nil {
+			last = fmt.Errorf("%w; %w", tried, last) // one that is there and silent says more than one that is not
+		}
+		tried = last
 		if req.Context().Err() != nil {
 			break // the caller has given up, which says nothing about the member
 		}
@@ -170,6 +173,8 @@ func remedy(cause error) string {
 		return "nothing speaks TLS there: http:// instead of https:// with --server, or another port"
 	case errors.Is(cause, errWantsTLS):
 		return "https:// instead of http:// with --server"
+	case errors.Is(cause, errSilent):
+		return "'incumbent status' of a member that is there says why it does not answer"
 	}
 	return "is the server running? start one with 'incumbent server --dev', or name it with --server"
 }

@@ -49,6 +49,17 @@ func TestRemedy(t *testing.T) {
 			t.Errorf("%s: %v, hint %q", name, typed, typed.Hint)
 		}
 	}
+	// Who is silent is named beside those that are not there.
+	gone := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-gone }))
+	defer silent.Close()
+	defer close(gone)
+	c := newClient(t, Config{Servers: []string{silent.URL, deadServer}, SilentTimeout: 1})
+	_, err := c.Leases().Get(testContext(t), connect.NewRequest(&apiv1.GetRequest{Name: apiName(named("x"))}))
+	var typed *incumbent.Error
+	if !errors.As(AsError(err), &typed) || typed.Kind != incumbent.Unavailable || !strings.Contains(err.Error(), "is silent") || !strings.Contains(err.Error(), deadServer[len("http://"):]+": ") || !strings.Contains(typed.Hint, "why it does not answer") {
+		t.Errorf("one is silent, one not there: %v, hint %q", err, typed.Hint)
+	}
 	for _, s := range []string{"127.0.0.1:7600", "localhost", "ftp://x"} {
 		if _, err := New(Config{Servers: []string{s}}); incumbent.KindOf(err) != incumbent.Invalid || !strings.Contains(err.Error(), "is not an http or https URL") {
 			t.Errorf("%s: %v", s, err)

@@ -61,8 +61,11 @@ func enroll(ctx context.Context, cfg JoinConfig, r *Record) (*Record, error) {
 		return nil, err
 	}
 	if token.Name != cfg.Name {
-		return nil, invalid("name", "this member is %q, the join token is for %q", cfg.Name, token.Name).
-			WithHint("'incumbent cluster token " + cfg.Name + "' on a member prints one; without --name the token says it")
+		hint := "'incumbent cluster token " + cfg.Name + "' on a member prints one; without --name the token says it"
+		if r != nil {
+			hint = "it began to join under that name: give another data directory, or empty this one"
+		}
+		return nil, invalid("name", "this member is %q, the join token is for %q", cfg.Name, token.Name).WithHint(hint)
 	}
 	e := &enrollment{cfg: cfg, token: token, record: r}
 	if err := e.prepare(); err != nil {
@@ -160,15 +163,23 @@ func (e *enrollment) ask(ctx context.Context) (*apiv1.JoinResponse, error) {
 		if !worthAsking(last) {
 			return nil, last
 		}
-		e.cfg.Logger.Info("not joined yet", "cause", last, "again_after", pause)
+		e.cfg.Logger.Warn("not joined yet", "cause", last, "again_after", pause, "hint", e.remedy(last))
 		select {
 		case <-time.After(pause + rand.N(pause)):
 		case <-ctx.Done():
-			return nil, incumbent.Errorf(incumbent.Unavailable, "not joined: %w", last).
-				WithHint("is a member of the cluster running, and can this machine reach it? the join token names " + e.token.Addresses[0])
+			return nil, incumbent.Errorf(incumbent.Unavailable, "not joined: %w", last).WithHint(e.remedy(last))
 		}
 		pause = min(2*pause, enrollPauseLimit)
 	}
+}
+
+// remedy is what may help: what who answered says, if somebody did.
+func (e *enrollment) remedy(last error) string {
+	var typed *incumbent.Error
+	if errors.As(last, &typed) && typed.Hint != "" {
+		return typed.Hint
+	}
+	return "is a member of the cluster running, and can this machine reach it? the join token names " + e.token.Addresses[0]
 }
 
 // worthAsking reports whether the same question may be answered otherwise later.

@@ -54,14 +54,17 @@ func Init(cfg InitConfig) (out Initialized, err error) {
 		return out, incumbent.Errorf(incumbent.Conflict, "%s is about to join cluster %s", cfg.DataDir, r.Cluster).
 			WithHint("start the server on it, or give an empty data directory")
 	}
-	if cfg.Name == "" {
-		cfg.Name = HostName()
-	}
 	if r != nil {
 		if err := r.checkLog(cfg.DataDir); err != nil {
 			return out, err
 		}
+		if cfg.Name != "" && cfg.Name != r.Name {
+			return out, incumbent.Errorf(incumbent.Conflict, "%s is of member %q", cfg.DataDir, r.Name).WithHint("without --name it keeps that")
+		}
 		cfg.Name = r.Name
+	}
+	if cfg.Name == "" {
+		cfg.Name = HostName()
 	}
 	if err := ValidName(cfg.Name); err != nil {
 		return out, err

@@ -76,7 +76,7 @@ func (c *Cluster) shown(m core.Member, st node.Status, r *Roster, p node.PeerSta
 		out.Role = node.Follower.String()
 	}
 	if m.ID == c.id {
-		out.Connected, out.Ready = true, st.Ready
+		out.Connected, out.Ready = true, st.Ready && st.Leader != 0
 		out.AppliedIndex, out.CommitIndex = st.Applied, st.Commit
 		return out
 	}
@@ -122,7 +122,7 @@ func (c *Cluster) Warnings(members []*apiv1.Member, h Hearing, cutOff bool) []st
 // trouble is since when a member cannot be reached, and why, as far as that is
 // known.
 func trouble(l peers.Link) (text string) {
-	if l.Silence > 0 {
+	if l.Heard {
 		text = fmt.Sprintf(", heard of last %v ago", Ago(l.Silence))
 	}
 	if l.Trouble != "" {

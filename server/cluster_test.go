@@ -572,6 +572,9 @@ func TestAClusterWithItsOwnAuthority(t *testing.T) {
 	if again, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir, TLS: true}); err != nil || !again.Existed || again.CAHash != made.CAHash || again.MemberID != made.MemberID {
 		t.Fatalf("twice: %+v, %v", again, err)
 	}
+	if _, err := cluster.Init(cluster.InitConfig{DataDir: cfg.DataDir, Name: "n9", TLS: true}); incumbent.KindOf(err) != incumbent.Conflict {
+		t.Errorf("under another name: %v", err)
+	}
 	first := open(t, cfg)
 	if got := cluster.FormatID(first.cluster.ID()); got != made.MemberID {
 		t.Errorf("member %s, init said %s", got, made.MemberID)

@@ -180,8 +180,9 @@ func openBackup(c *cobra.Command, cl *client.Client) (*incomingBackup, error) {
 		err = in.next()
 	}
 	if err != nil {
+		err = in.cause(err) // to close ends the context, which says nothing then
 		in.close()
-		return nil, in.cause(err)
+		return nil, err
 	}
 	return in, nil
 }

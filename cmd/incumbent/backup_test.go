@@ -10,6 +10,44 @@ import (
 	"github.com/incumbent-dev/incumbent/server"
 )
 
+// What a member refuses is what is said, not that the stream was closed over it.
+func TestBackupSaysWhyThereIsNone(t *testing.T) {
+	dir := t.TempDir()
+	token := filepath.Join(dir, "watcher.token")
+	made := execute(t, nil, "credential", "create", "--name", "watcher", "--kind", "observer", "--token-file", token)
+	if made.code != exitOK {
+		t.Fatal(made.stderr)
+	}
+	credentials := filepath.Join(dir, "credentials")
+	if err := os.WriteFile(credentials, []byte(made.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, CredentialFile: credentials})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(t.Context()) })
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "one.backup")
+	if got := execute(t, nil, "backup", "create", file, "--server", s.URL(), "--credential-file", token); got.code != exitDenied || !strings.Contains(got.stderr, "observer") {
+		t.Errorf("an observer: exit code %d, %s", got.code, got.stderr)
+	}
+	nowhere := filepath.Join(dir, "none", "one.backup")
+	if got := execute(t, nil, "backup", "create", nowhere, "--server", openServer(t).URL()); got.code != exitUsage || !strings.Contains(got.stderr, "there must be such a folder") {
+		t.Errorf("no folder: exit code %d, %s", got.code, got.stderr)
+	}
+	for _, text := range []string{"", "name: a secret: b\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := execute(t, nil, "status", "--server", s.URL(), "--credential-file", file); got.code != exitUsage || !strings.Contains(got.stderr, "has no credential") {
+			t.Errorf("%q: exit code %d, %s", text, got.code, got.stderr)
+		}
+	}
+}
+
 // From a running server to a file, and from there to another server.
 func TestBackupThereAndBack(t *testing.T) {
 	url := openServer(t).URL()

@@ -50,6 +50,9 @@ func withServers(c *cobra.Command, servers []string, call func(*client.Client) e
 			return usageError{err.Error()}
 		}
 		cfg.Credential = strings.TrimSpace(string(secret))
+		if cfg.Credential == "" || strings.ContainsFunc(cfg.Credential, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return usageError{path + " has no credential: a file of --credential-file has the secret alone"}
+		}
 	}
 	cl, err := client.New(cfg)
 	if err != nil {

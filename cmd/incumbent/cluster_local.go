@@ -560,7 +560,7 @@ func (l *local) print(w io.Writer, out *localJSON) error {
 	if l.tls {
 		flags += " --ca " + out.CA + " --cert " + out.Cert + " --key " + out.Key
 	}
-	_, err := fmt.Fprintf(w, "\n%s leads. Try, in another terminal:\n\n  incumbent cluster ls %s\n  incumbent lease claim db/primary --holder me --ttl 1m %[2]s\n\nData and logs are in %s. Ctrl-C ends them all.\n", out.Leader, flags, l.dir)
+	_, err := fmt.Fprintf(w, "\n%s leads. Try, in another terminal:\n\n  %[4]s cluster ls %[2]s\n  %[4]s lease claim db/primary --holder me --ttl 1m %[2]s\n\nData and logs are in %[3]s. Ctrl-C ends them all.\n", out.Leader, flags, l.dir, l.self)
 	return err
 }
 

@@ -281,6 +281,9 @@ func checkServer(c *cobra.Command) finding {
 		return err
 	})
 	if err == nil {
+		if res.Msg.Leader == "" {
+			return finding{"server", "problem", res.Msg.Verdict, strings.Join(res.Msg.Warnings, "; ")}
+		}
 		if len(res.Msg.Warnings) > 0 {
 			return finding{"server", "warning", res.Msg.Verdict, strings.Join(res.Msg.Warnings, "; ")}
 		}

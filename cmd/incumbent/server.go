@@ -376,6 +376,9 @@ func serve(ctx context.Context, s *server.Server) error {
 	for {
 		select {
 		case err := <-left:
+			if again.Err() != nil {
+				return nil // it was told to leave at once, which loses nothing
+			}
 			return err
 		case err := <-failed:
 			if err != nil {

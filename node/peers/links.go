@@ -17,6 +17,7 @@ type Link struct {
 	Bulk        bool          //
 	Since       time.Time     // when the younger of the two came up; zero unless Connected
 	Silence     time.Duration // since the ping was sent that the member answered last, on any connection; since Open if it never did
+	Heard       bool          // it has answered since Open
 	RTT         time.Duration // of the last answered ping on the control connection; 0: none yet
 	QueuedBytes int           // on both, not yet given to the system
 	Dropped     uint64        // messages and frames since this member is in the set
@@ -54,7 +55,7 @@ func (p *peer) link() Link {
 	control, bulk := p.slots[node.Control].Load(), p.slots[node.Bulk].Load()
 	l := Link{
 		Member: *p.member.Load(), Dials: p.set.dials(p.id), Control: control != nil, Bulk: bulk != nil, Connected: control != nil && bulk != nil,
-		Silence: time.Duration(elapsed(p.set.start) - p.answered.Load()),
+		Heard: p.answered.Load() != 0, Silence: time.Duration(elapsed(p.set.start) - p.answered.Load()),
 		Dropped: p.dropped[node.Control].Load() + p.dropped[node.Bulk].Load(),
 	}
 	for _, c := range [...]*conn{control, bulk} {

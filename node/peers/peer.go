@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -214,7 +215,7 @@ func (p *peer) install(c *conn) bool {
 	}
 	p.set.cfg.Events.Connected(p.id, c.class)
 	if p.states[node.Control] == linkUp && p.states[node.Bulk] == linkUp && old == nil {
-		p.set.cfg.Logger.Info("member connected", "member", p.id, "name", c.hello.name)
+		p.set.cfg.Logger.Info("member connected", "member", fmt.Sprintf("%016x", p.id), "name", c.hello.name)
 		p.set.settledDown(p.id)
 	}
 	return true
@@ -287,7 +288,7 @@ func (p *peer) over(c *conn, byOther bool, err error) {
 	}
 	p.trouble = err.Error()
 	p.disconnected(c.class, err)
-	p.set.cfg.Logger.Info("member disconnected", "member", p.id, "name", c.hello.name, "class", className(c.class), "error", err)
+	p.set.cfg.Logger.Info("member disconnected", "member", fmt.Sprintf("%016x", p.id), "name", c.hello.name, "class", className(c.class), "error", err)
 	p.set.cfg.Unreachable(p.id)
 	if p.states[node.Control] == linkClosed && p.states[node.Bulk] == linkClosed {
 		p.states = [2]linkState{}

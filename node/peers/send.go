@@ -2,6 +2,7 @@ package peers
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,7 +81,7 @@ func (s *Set) warn(member uint64, reason Reason, msg string, err error) {
 	s.warned[key] = true
 	s.mu.Unlock()
 	if !said {
-		s.cfg.Logger.Warn(msg, "member", member, "error", err) //nolint:sloglint // the message is one of a few constants
+		s.cfg.Logger.Warn(msg, "member", fmt.Sprintf("%016x", member), "error", err) //nolint:sloglint // the message is one of a few constants
 	}
 }
 

@@ -2,7 +2,9 @@ package blackbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -112,6 +114,36 @@ func TestG48_SigtermAnswersBlockedCalls(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who is told twice to end leaves at once, and loses nothing by it.
+func TestASecondSigtermEndsAtOnce(t *testing.T) {
+	m := start(t, t.TempDir(), nil)
+	address := strings.TrimPrefix(m.url, "http://")
+	half, err := net.Dial("tcp", address) // whose request it waits for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	if _, err := io.WriteString(half, "PUT /v1/kv HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "it takes no more connections", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) { // it may have done without
+		t.Fatal(err)
+	}
+	if code := m.wait(patience); code != 0 {
+		t.Errorf("exit code %d\n%s", code, m.stderr)
 	}
 }
 
