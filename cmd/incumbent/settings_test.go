@@ -139,6 +139,26 @@ func TestUnreadableSettingIsForgotten(t *testing.T) {
 	}
 }
 
+// A number of bytes may have a unit wherever it stands.
+func TestSizesOfSettings(t *testing.T) {
+	path := writeSettings(t, "history-bytes: 32MiB\n")
+	env, _ := testEnvironment(t, map[string]string{"INCUMBENT_SNAPSHOT_BYTES": "3KiB"})
+	c := parsed(t, env, "server", "--config", path, "--memory-limit", "2GiB", "--audit-log-bytes", "1000")
+	if _, err := resolveSettings(c, env); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int64{"history-bytes": 32 << 20, "snapshot-bytes": 3 << 10, "memory-limit": 2 << 30, "audit-log-bytes": 1000} {
+		if got, err := c.Flags().GetInt64(name); err != nil || got != want {
+			t.Errorf("%s is %d, %v; want %d", name, got, err, want)
+		}
+	}
+	for _, wrong := range []string{"1Gib", "", "1.5MiB", "9000000TiB"} {
+		if err := c.ParseFlags([]string{"--memory-limit=" + wrong}); err == nil || !strings.Contains(err.Error(), "no number of bytes") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
 func TestListSettings(t *testing.T) {
 	env, _ := testEnvironment(t, map[string]string{"INCUMBENT_SERVER": "http://a:1,http://b:2"})
 	c := parsed(t, env, "status")

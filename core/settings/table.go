@@ -326,11 +326,18 @@ func (d *Declaration) parse(text string) (int64, bool) {
 		i := slices.Index(modeNames[:], text)
 		return int64(i), i >= 0
 	case Bytes:
-		for _, u := range byteUnits {
-			if n, is := strings.CutSuffix(text, u.name); is {
-				v, err := strconv.ParseInt(n, 10, 64)
-				return v * u.size, err == nil && v >= 0 && v <= math.MaxInt64/u.size
-			}
+		return ParseBytes(text)
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	return v, err == nil
+}
+
+// ParseBytes reads a number of bytes, as 1048576 or 1MiB.
+func ParseBytes(text string) (v int64, ok bool) {
+	for _, u := range byteUnits {
+		if n, is := strings.CutSuffix(text, u.name); is {
+			v, err := strconv.ParseInt(n, 10, 64)
+			return v * u.size, err == nil && v >= 0 && v <= math.MaxInt64/u.size
 		}
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
