@@ -56,18 +56,28 @@ func (s *Server) TookSettings(taken []Setting) {
 	s.settings.Store(&all)
 }
 
-// current replaces what has changed since the start in a setting's value.
-func (l *Limits) current(s Setting) Setting {
-	switch s.Name {
+// inForce is a setting with the value it has: with the default that depends on others, and
+// with what has changed since the start.
+func (s *Server) inForce(one Setting) Setting {
+	l := s.limits.Load()
+	switch one.Name {
+	case "data-dir":
+		one.Value = s.cfg.DataDir
+	case "name":
+		one.Value = s.cfg.Name
+	case "log-segment-bytes":
+		one.Value = strconv.FormatInt(s.cfg.SegmentBytes, 10)
+	case "snapshot-bytes":
+		one.Value = strconv.FormatInt(s.cfg.SnapshotBytes, 10)
 	case "max-connections":
-		s.Value = strconv.Itoa(l.MaxConnections)
+		one.Value = strconv.Itoa(l.MaxConnections)
 	case "memory-limit":
-		s.Value = strconv.FormatInt(l.MemoryLimit, 10)
+		one.Value = strconv.FormatInt(l.MemoryLimit, 10)
 	case "join", "juju-password":
 		// A join token is a secret, and so is a password.
-		if s.Value != "" {
-			s.Value = "(a secret)"
+		if one.Value != "" {
+			one.Value = "(a secret)"
 		}
 	}
-	return s
+	return one
 }

@@ -51,7 +51,7 @@ func (o operator) EventsAfter(from uint64, limit int, sees func(incumbent.Name) 
 func (o operator) Settings(context.Context) (*apiv1.SettingsResponse, error) {
 	out := &apiv1.SettingsResponse{}
 	for _, s := range *o.settings.Load() {
-		s = o.limits.Load().current(s)
+		s = o.inForce(s)
 		out.Settings = append(out.Settings, &apiv1.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
 	}
 	o.clusterSettings(out)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ import (
 
 func TestOperatorCalls(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.Settings = []Setting{{"name", "n1", "flag"}, {"grace", "500ms", "default"}}
+	cfg.Settings = []Setting{{"name", "n1", "flag"}, {"grace", "500ms", "default"}, {"data-dir", "", "default"}, {"snapshot-bytes", "0", "default"}}
 	s := open(t, cfg)
 	c := clientOf(t, s)
 	if _, err := claim(t, c, "db", "a"); err != nil {
@@ -49,8 +50,10 @@ func TestOperatorCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := set.Msg.Settings; len(got) < 3 || got[2].Source != "cluster default" || got[1].Name != "grace" || got[1].Value != "500ms" || got[1].Source != "default" {
+	if got := set.Msg.Settings; len(got) < 5 || got[4].Source != "cluster default" || got[1].Name != "grace" || got[1].Value != "500ms" || got[1].Source != "default" {
 		t.Errorf("settings: %v", got)
+	} else if got[2].Value != cfg.DataDir || got[3].Value != strconv.FormatInt(4*cfg.SegmentBytes, 10) {
+		t.Errorf("what was chosen for those not set: %v", got[2:4])
 	}
 	hash, err := c.Cluster().StateHash(ctx, connect.NewRequest(&apiv1.StateHashRequest{}))
 	if err != nil {
