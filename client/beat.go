@@ -81,22 +81,14 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 			case i == 0 && cutOff(a.Error) && s.c.members.several():
 				s.leaveMember()
 				return 0, false
-			case i == 0 && a.Error != nil:
-				next = s.sooner(next, a.Error)
-				ours = s.mayExtend(sent, a.Error)
 			case i == 0:
-				ours = s.beaten(sent, a.GetBeaten())
+				next, ours = s.sooner(next, a.Error), s.beatAnswered(sent, a)
 			case i >= releases: // the next beat tells again what was refused
 				if a.Error == nil && a.GetOperation().GetError() == nil {
 					s.settled(back[i-releases].token)
 				}
-			case a.Error != nil:
-				next = s.sooner(next, a.Error)
-			case ours: // else another run has it, and counts on what this one was told before
-				s.extended(sent, leases, a.GetTokensExtended())
-				if len(a.GetTokensExtended().GetUnavailable()) > 0 {
-					next = min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: a.GetTokensExtended().GetRetryAfterMs()}))
-				}
+			case ours || a.Error != nil: // else another run has it, and counts on what this one was told before
+				next = s.extensionAnswered(sent, next, leases, a)
 			}
 		case <-l.done:
 			return 0, false
@@ -107,6 +99,30 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 		}
 	}
 	return next, true
+}
+
+// beatAnswered hears the answer to a beat that was sent then. It reports whether extensions
+// by token count that were sent with it: the session is this run's, as far as is known.
+func (s *Session) beatAnswered(sent time.Duration, a *apiv1.ServerFrame) bool {
+	if a.Error != nil {
+		return s.mayExtend(sent, a.Error)
+	}
+	return s.beaten(sent, a.GetBeaten())
+}
+
+// extensionAnswered hears the answer to an extension that was sent then and counts. It
+// returns when the next beat follows, which was to follow at next: soon, where this one or
+// a part of it was refused.
+func (s *Session) extensionAnswered(sent, next time.Duration, leases []*Lease, a *apiv1.ServerFrame) time.Duration {
+	if a.Error != nil {
+		return s.sooner(next, a.Error)
+	}
+	ext := a.GetTokensExtended()
+	s.extended(sent, leases, ext)
+	if len(ext.GetUnavailable()) > 0 {
+		next = min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: ext.GetRetryAfterMs()}))
+	}
+	return next
 }
 
 // rest waits for the next beat. False: the link has ended.

@@ -58,34 +58,23 @@ func (s *Session) keepOnce(ctx context.Context, l *link) (wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	for i, f := range frames {
-		switch a, err := l.await(ctx, f, answers[i]); {
-		case a == nil: // nobody has answered: it is sent again when it is due, unless the link has ended
-		case err != nil:
-			next = s.sooner(next, a.Error)
-			if f.GetBeat() != nil && !s.mayExtend(sent, a.Error) {
-				return max(0, next-s.clock())
-			}
+		a, _ := l.await(ctx, f, answers[i])
+		switch {
+		case a == nil: // it is sent again when it is due, unless the link has ended; without its beat no extension counts
+			return max(0, next-s.clock())
 		case f.GetBeat() != nil:
-			if !s.beaten(sent, a.GetBeaten()) {
+			next = s.sooner(next, a.Error)
+			if !s.beatAnswered(sent, a) {
 				return max(0, next-s.clock()) // another run has it by now, and what is extended is its
 			}
 		default:
-			next = s.extendedApart(sent, next, leases, a.GetTokensExtended())
+			// No beat may have said what is being revoked. What is not held any more is nobody
+			// else's before its deadline; that it is over, the session is told when it begins.
+			s.revoking(a.GetTokensExtended().GetNotHeld())
+			next = s.extensionAnswered(sent, next, leases, a)
 		}
 	}
 	return max(0, next-s.clock())
-}
-
-// extendedApart is extended where no beat may have said what is being revoked: to an
-// extension that is not held. It is not held here any more, but nobody else's before
-// its deadline; that it is over, the session is told when it begins.
-func (s *Session) extendedApart(sent, next time.Duration, leases []*Lease, a *apiv1.TokensExtended) time.Duration {
-	s.revoking(a.GetNotHeld())
-	s.extended(sent, leases, a)
-	if len(a.GetUnavailable()) == 0 {
-		return next
-	}
-	return min(next, s.clock()+refusedPause(&apiv1.Error{RetryAfterMs: a.GetRetryAfterMs()}))
 }
 
 // extendable are the leases to extend.

@@ -266,3 +266,30 @@ func TestG02_WhatIsExtendedForAnotherRunIsNotHeldLonger(t *testing.T) {
 		<-done
 	})
 }
+
+// An extension counts only with the answer to the beat beside it: without one another run may
+// have the session.
+func TestG02_AnExtensionBesideASilentBeatIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, lease, l, m := keptSession(t)
+		l.begun.Store(true)
+		extended := 0
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			if f.GetExtendTokens() == nil {
+				return nil
+			}
+			extended++
+			return extendedFrame()
+		})
+		deadline := s.clock() + lease.Remaining()
+		time.Sleep(time.Second)
+		sent := s.clock()
+		if wait := s.keepOnce(t.Context(), l); wait != 0 || s.clock()-sent != keptTTL/beatsPerTTL {
+			t.Errorf("again in %v, after %v", wait, s.clock()-sent)
+		}
+		if extended != 1 || s.clock()+lease.Remaining() != deadline {
+			t.Errorf("%d extensions, held until %v, want %v", extended, s.clock()+lease.Remaining(), deadline)
+		}
+		l.close()
+	})
+}
