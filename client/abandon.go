@@ -23,27 +23,27 @@ type undoing struct {
 	// key is that of all attempts; nil: there is none yet. A copy of the first that a member
 	// which stood still executes later is a repetition then: it would take its place from the
 	// next claim.
-	key *apiv1.Idempotency
+	key    *apiv1.Idempotency
+	undone chan struct{} // closed when it is
 }
 
-// abandon undoes a claim whose caller has gone. If the server does not say soon
+// abandon undoes a claim that was sent and whose caller has gone. If the server does not say soon
 // that it is undone, that goes on without the caller, until it does or the session
 // ends. Until then no other claim on the name begins. Called before expectNoMore.
 func (s *Session) abandon(name incumbent.Name, holder string) {
-	u := &undoing{name: name, holder: holder}
+	u := &undoing{name: name, holder: holder, undone: make(chan struct{})}
 	if s.leave(u, leaveTimeout) {
 		return
 	}
-	undone := make(chan struct{})
 	s.mu.Lock()
-	s.leaving[name] = undone
+	s.leaving[name] = u
 	s.mu.Unlock()
 	go func() {
 		s.leaveAtLast(u)
 		s.mu.Lock()
 		delete(s.leaving, name)
 		s.mu.Unlock()
-		close(undone)
+		close(u.undone)
 	}()
 }
 
@@ -86,7 +86,7 @@ func (s *Session) leave(u *undoing, timeout time.Duration) bool {
 		if err != nil {
 			return !retryable(err)
 		}
-		for _, b := range s.giveBackGrants(a.GetGetSession().GetLeases(), u.name) {
+		for _, b := range s.giveBackGrants(a.GetGetSession().GetLeases(), u) {
 			if err := s.release(ctx, b.name, b.token); err != nil {
 				break
 			}
@@ -96,14 +96,14 @@ func (s *Session) leave(u *undoing, timeout time.Duration) bool {
 	return true
 }
 
-// giveBackGrants gives back what the server lists of an abandoned claim's name and nobody here
-// knows of: what it was granted. What another run held is not given back here.
-func (s *Session) giveBackGrants(listed []*apiv1.Lease, abandoned incumbent.Name) (given []holding) {
+// giveBackGrants gives back what the server lists that an abandoned claim may have been granted,
+// and nobody here knows of. What another run held is not given back here.
+func (s *Session) giveBackGrants(listed []*apiv1.Lease, u *undoing) (given []holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range listed {
 		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
-		if name == abandoned && s.leases[token] == nil && !s.isFormer(name, token) {
+		if name == u.name && grants(u.holder, l) && s.leases[token] == nil && !s.isFormer(name, token) {
 			s.back[token] = name
 			given = append(given, holding{name, token})
 		}

@@ -182,7 +182,7 @@ func TestAbandonedClaimIsGivenBackOnTheSameLink(t *testing.T) {
 		}
 		m.nothing() // of the next claim
 		m.answer(lookup, &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{
-			Leases: []*apiv1.Lease{{Name: apiName(named("db")), Token: 5}},
+			Leases: []*apiv1.Lease{{Name: apiName(named("db")), Token: 5, Holder: "a"}},
 		}}})
 		back := m.next()
 		if back.GetOperation().GetRelease().GetToken() != 5 || !s.givenBack(5) {

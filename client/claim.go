@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -34,47 +35,45 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
-	offer, err := s.expect(ctx, name)
+	e, err := s.expect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer s.expectNoMore(name)
-	inherited, enough, err := s.inherit(ctx, name, opts)
-	if err != nil || enough {
-		return inherited, err
+	var lease, inherited *Lease
+	for enough := false; err == nil && lease == nil; {
+		// The session may begin again at any time, and then have what another run claimed meanwhile.
+		if lease, enough, err = s.inherit(ctx, name, opts); err != nil || enough {
+			break
+		}
+		inherited = cmp.Or(lease, inherited)
+		if opts.Holder == "" {
+			opts.Holder = s.holderOf(name)
+		}
+		lease, err = s.claim(ctx, name, opts, e)
 	}
-	if opts.Holder == "" {
-		opts.Holder = s.holderOf(name)
-	}
-	lease, err := s.claim(ctx, name, opts, offer)
 	if err != nil && inherited != nil { // what was taken over is not what was asked for: nobody would have it
 		inherited.end(err)
 		s.giveBack(name, inherited.token)
 	}
-	if err != nil && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
+	if err != nil && e.asked && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
 		s.abandon(name, opts.Holder)
 	}
 	return lease, err
 }
 
-func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOptions, offer *expected) (*Lease, error) {
-	for {
-		lease, queued, err := s.claimOnce(ctx, name, opts, offer)
-		if err != nil || lease != nil {
-			return lease, err
-		}
-		if !queued && s.isClosing() {
-			return nil, incumbent.Errorf(incumbent.Expired, "the session is being closed by its client")
-		}
-		if !queued {
-			continue // an offer that was over before it could be accepted
-		}
-		lease, err = s.awaitOffer(ctx, name, offer.offer)
-		if lease != nil || err != nil {
-			return lease, err
-		}
-		// The offer was over: stand in line again.
+// claim claims once, and waits for its turn. No lease and no error: it is to be claimed again.
+func (s *Session) claim(ctx context.Context, name incumbent.Name, opts ClaimOptions, e *expected) (*Lease, error) {
+	lease, queued, err := s.claimOnce(ctx, name, opts, e)
+	switch {
+	case err != nil || lease != nil:
+		return lease, err
+	case queued:
+		return s.awaitOffer(ctx, name, e.offer)
+	case s.isClosing():
+		return nil, incumbent.Errorf(incumbent.Expired, "the session is being closed by its client")
 	}
+	return nil, nil // an offer that was over before it could be accepted
 }
 
 // expect begins a claim. What undoes one before would undo this one too, so that
@@ -102,8 +101,8 @@ func (s *Session) tryExpect(name incumbent.Name) (offer *expected, undone <-chan
 	if s.offers[name] != nil {
 		return nil, nil, incumbent.Errorf(incumbent.Exists, "this session already claims %s", name.Lease)
 	}
-	if ch := s.leaving[name]; ch != nil {
-		return nil, ch, nil
+	if u := s.leaving[name]; u != nil {
+		return nil, u.undone, nil
 	}
 	offer = &expected{offer: make(chan incumbent.Token, 1)}
 	s.offers[name] = offer
@@ -114,13 +113,16 @@ func (s *Session) expectNoMore(name incumbent.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.offers, name)
+	if f := s.former[name]; f != nil {
+		f.wanted = false
+	}
 }
 
 // asking notes that a claim is handed to a link: a later one may find that its place is gone.
-func (s *Session) asking(e *expected) {
+func (s *Session) asking(e *expected, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.asked = true
+	e.asked, e.holder = true, holder
 }
 
 func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts ClaimOptions, e *expected) (lease *Lease, queued bool, err error) {
@@ -131,7 +133,7 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 	var sent time.Duration
 	res, err := s.operateIf(ctx, rebased(key, s.claimsAgain), func() *apiv1.Operation {
 		sent = s.clock()
-		s.asking(e)
+		s.asking(e, opts.Holder)
 		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
 			Name: apiName(name), Holder: opts.Holder, Session: s.id.String(), Wait: opts.Wait, Critical: opts.Critical, Idempotency: key,
 		}}}

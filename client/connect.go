@@ -326,7 +326,10 @@ func (s *Session) offered(name incumbent.Name, token incumbent.Token) {
 // expected is a claim under way.
 type expected struct {
 	offer chan incumbent.Token // has room for one
-	asked bool                 // its request was handed to a link; under the session's mu
+
+	// Its request was handed to a link, for whom. Written by the claim alone, under the session's mu.
+	asked  bool
+	holder string
 }
 
 // tell tells the claim which token it was granted, or 0: that it is to claim again, of which

@@ -19,11 +19,14 @@ type former struct {
 	token    incumbent.Token
 	holder   string
 	critical bool
+	wanted   bool          // a claim is about to take it over
 	over     chan struct{} // closed when it is claimed or given back, or the server does not list it any more
 }
 
 // resumed takes up what the server lists when the session begins, again or for the first
-// time. What claims that are under way, or being undone, may have been granted is theirs.
+// time. What a claim may have been granted that was sent, and is under way or being undone, is
+// that claim's. Where another run had the session meanwhile, and claimed the same for the same
+// holder, the lease is that run's, and nothing says so.
 func (s *Session) resumed(a *apiv1.Attached, listed map[incumbent.Token]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +39,7 @@ func (s *Session) resumed(a *apiv1.Attached, listed map[incumbent.Token]bool) {
 	for _, l := range a.GetLeases() {
 		name, token := nameOf(l.GetName()), incumbent.Token(l.GetToken())
 		_, back := s.back[token]
-		if back || s.leases[token] != nil || s.former[name] != nil || s.offers[name] != nil || s.leaving[name] != nil {
+		if back || s.leases[token] != nil || s.former[name] != nil || s.mayHaveClaimed(name, l) {
 			continue
 		}
 		s.former[name] = &former{token: token, holder: l.GetHolder(), critical: l.GetCritical(), over: make(chan struct{})}
@@ -46,6 +49,17 @@ func (s *Session) resumed(a *apiv1.Attached, listed map[incumbent.Token]bool) {
 		s.formersEnd = s.clock() + most + time.Duration(float64(most)*s.c.cfg.Drift)
 	}
 }
+
+// mayHaveClaimed reports whether a claim of this run, of which it does not know the end yet, may
+// have been granted a lease. Under mu.
+func (s *Session) mayHaveClaimed(name incumbent.Name, l *apiv1.Lease) bool {
+	e, u := s.offers[name], s.leaving[name]
+	return e != nil && e.asked && grants(e.holder, l) || u != nil && grants(u.holder, l)
+}
+
+// grants reports whether a lease has the holder for whom it was claimed. Of a claim that names
+// none, the server knows it alone.
+func grants(holder string, l *apiv1.Lease) bool { return holder == "" || holder == l.GetHolder() }
 
 // formerIsOver forgets what another run held. Under mu.
 func (s *Session) formerIsOver(name incumbent.Name) {
@@ -67,7 +81,7 @@ func (s *Session) outliveFormers() {
 		return
 	}
 	for name, f := range s.former {
-		if s.offers[name] == nil { // else a claim is about to take it over
+		if !f.wanted {
 			s.back[f.token] = name
 			s.formerIsOver(name)
 		}
@@ -75,11 +89,14 @@ func (s *Session) outliveFormers() {
 }
 
 // formerOf is what a former run held of name, and how long such a run may believe so still.
-// nil: nothing.
+// nil: nothing. It is kept for the claim that asks, until that ends.
 func (s *Session) formerOf(name incumbent.Name) (f *former, left time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.former[name], s.believed()
+	if f = s.former[name]; f != nil {
+		f.wanted = true
+	}
+	return f, s.believed()
 }
 
 // believed is how long a former run may believe that it holds something. Under mu.
@@ -95,6 +112,9 @@ func (s *Session) believed() time.Duration {
 // and no error: the claim is to be made. enough: and need not be made beside.
 func (s *Session) inherit(ctx context.Context, name incumbent.Name, opts ClaimOptions) (lease *Lease, enough bool, err error) {
 	for {
+		if _, err := s.waitLink(ctx); err != nil { // what begins over the next one says what there is
+			return nil, false, err
+		}
 		f, left := s.formerOf(name)
 		switch {
 		case f == nil:

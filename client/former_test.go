@@ -383,3 +383,84 @@ func TestG02_ABeatWithoutTheSessionExtendsNothing(t *testing.T) {
 		})
 	}
 }
+
+// A claim that is under way, or was, takes nothing over that it cannot have been granted: it was
+// not sent, or for another holder. It has its turn once no former run can believe that it holds it.
+func TestG02_AClaimOfWhatAnotherRunClaimedMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent  bool // before the link broke
+		whose string
+		asks  bool // it was not sent because the link broke over which it asked for its key's base
+		waits bool // it has its place in line still
+		gone  bool // its caller is, before there is another link
+		token incumbent.Token
+	}{
+		"not sent":                 {whose: "old", token: 7},
+		"not sent, and asks":       {whose: "old", asks: true, token: 7},
+		"not sent, and gone":       {whose: "old", gone: true},
+		"for another":              {sent: true, whose: "mine", token: 200},
+		"for another, and waits":   {sent: true, whose: "mine", waits: true, token: 200},
+		"for another, and is gone": {sent: true, whose: "mine", gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := resumedSession(t, SessionConfig{})
+				if c.asks {
+					time.Sleep(maxIndexAge + time.Second)
+				} else if !c.sent {
+					s.drop()
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan *Lease, 1)
+				go func() {
+					l, _ := s.Claim(ctx, named("db"), ClaimOptions{Wait: true, Holder: c.whose})
+					done <- l
+				}()
+				if c.sent {
+					m.answer(m.next(), resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: &apiv1.ClaimResponse{Queued: true}}}))
+				}
+				synctest.Wait()
+				s.drop()
+				if c.gone {
+					cancel()
+					if <-done != nil || c.sent != (s.leaving[named("db")] != nil) {
+						t.Fatalf("claimed, or to be undone: %v", s.leaving)
+					}
+				}
+				began, b, released := time.Now(), &beats{}, time.Duration(0)
+				l, m := s.scriptedMember(t)
+				m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+					if f.GetOperation().GetRelease() != nil {
+						released = time.Since(began)
+						m.answer(&apiv1.ClientFrame{}, &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Offer{Offer: &apiv1.Offer{Lease: &apiv1.Lease{Name: apiName(named("db")), Token: 200}}}})
+					}
+					if claim := f.GetOperation().GetClaim(); claim != nil && claim.Holder != "old" && released == 0 {
+						return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: &apiv1.ClaimResponse{Queued: true}}})
+					}
+					return b.answer(f)
+				})
+				a := &apiv1.Attached{HeldMs: uint32(formerTTL.Milliseconds()), Index: 100, Leases: []*apiv1.Lease{formerLease("db", 7)}}
+				if c.waits {
+					a.Waits = []*apiv1.LeaseName{apiName(named("db"))}
+				}
+				s.adopt(l, a)
+				go s.run()
+				time.Sleep(formerEnd - time.Second)
+				synctest.Wait()
+				if len(done) > 0 || released > 0 || len(b.sent) > 6 {
+					t.Errorf("too early: claimed %d, released after %v, by %q", len(done), released, b.whats())
+				}
+				time.Sleep(formerTTL)
+				synctest.Wait()
+				if c.gone {
+					if released < formerEnd {
+						t.Errorf("released after %v", released)
+					}
+				} else if got := <-done; got == nil || got.Token() != c.token || !got.Held() {
+					t.Errorf("claimed: %v", got)
+				}
+			})
+		})
+	}
+}

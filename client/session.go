@@ -75,7 +75,7 @@ type Session struct {
 	present Presence
 	leases  map[incumbent.Token]*Lease
 	offers  map[incumbent.Name]*expected       // claims under way
-	leaving map[incumbent.Name]chan struct{}   // claims being undone after their callers have gone; closed then
+	leaving map[incumbent.Name]*undoing        // claims being undone after their callers have gone
 	back    map[incumbent.Token]incumbent.Name // given back; the server has not said yet that it is released
 
 	former     map[incumbent.Name]*former // what other runs held, and this one has not claimed
@@ -123,7 +123,7 @@ func (c *Client) newSession(cfg SessionConfig) *Session {
 		c: c, id: cfg.ID, present: cfg.Presence, ttl: cfg.TTL, holder: cfg.Holder, retry: cfg.Retrying, clock: c.clock,
 		ended: make(chan struct{}), changed: make(chan struct{}),
 		leases: make(map[incumbent.Token]*Lease), offers: make(map[incumbent.Name]*expected),
-		leaving: make(map[incumbent.Name]chan struct{}), back: make(map[incumbent.Token]incumbent.Name),
+		leaving: make(map[incumbent.Name]*undoing), back: make(map[incumbent.Token]incumbent.Name),
 		former: make(map[incumbent.Name]*former), inherited: make(map[incumbent.Name]*former),
 		alone: cfg.Alone,
 	}

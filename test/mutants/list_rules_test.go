@@ -374,6 +374,12 @@ var ofClients = []mutant{
 		replace: "\tif true {",
 	},
 	{
+		name: "a claim that was not sent takes what another run claimed meanwhile", guarantee: "G02",
+		file: "client/former.go", pkg: "./client", test: "^TestG02_AClaimOfWhatAnotherRunClaimedMeanwhile$",
+		search:  "return e != nil && e.asked && grants(e.holder, l) ||",
+		replace: "return e != nil ||",
+	},
+	{
 		name: "what a former run may believe that it holds is given back", guarantee: "G02",
 		file: "client/former.go", pkg: "./client", test: "^TestG02_WhatAFormerRunHoldsIsNotGivenBackAtOnce$",
 		search:  "\tif len(s.former) == 0 || s.clock() < s.formersEnd {",
