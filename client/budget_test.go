@@ -200,10 +200,13 @@ func TestACampaignComesBack(t *testing.T) {
 			if f.GetGetSession() != nil { // its index has become too old for a key
 				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Index: 8}}}
 			}
+			if f.GetOperation().GetClaim() == nil {
+				return (&beats{}).answer(f)
+			}
 			if sent = append(sent, time.Now()); len(sent) < 40 {
 				return refused(after)
 			}
-			claim := &apiv1.ClaimResponse{Index: 9, HeldMs: 60_000, Lease: &apiv1.Lease{Name: f.GetOperation().GetClaim().GetName(), Token: 9}}
+			claim := &apiv1.ClaimResponse{Index: 9, Lease: &apiv1.Lease{Name: f.GetOperation().GetClaim().GetName(), Token: 9}}
 			return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: claim}})
 		})
 		l, err := s.Campaign(t.Context(), named("x"))

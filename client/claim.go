@@ -130,9 +130,7 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 	if err != nil {
 		return nil, false, err
 	}
-	var sent time.Duration
 	res, err := s.operateIf(ctx, rebased(key, s.claimsAgain), func() *apiv1.Operation {
-		sent = s.clock()
 		s.asking(e, opts.Holder)
 		return &apiv1.Operation{Op: &apiv1.Operation_Claim{Claim: &apiv1.ClaimRequest{
 			Name: apiName(name), Holder: opts.Holder, Session: s.id.String(), Wait: opts.Wait, Critical: opts.Critical, Idempotency: key,
@@ -150,11 +148,8 @@ func (s *Session) claimOnce(ctx context.Context, name incumbent.Name, opts Claim
 		// Its release is under way and may come later than this claim's answer.
 		return nil, false, s.release(ctx, name, token)
 	}
-	if c.GetHeldMs() == 0 || c.GetLease().GetOffered() {
-		lease, err = s.accept(ctx, name, token)
-		return lease, false, err
-	}
-	return s.take(name, token, sent+s.margin(c.GetHeldMs())), false, nil
+	lease, err = s.accept(ctx, name, token)
+	return lease, false, err
 }
 
 // take makes a Lease of a holding, or returns the one there is. It is in the map
@@ -200,7 +195,8 @@ func (s *Session) awaitOffer(ctx context.Context, name incumbent.Name, offer <-c
 	}
 }
 
-// accept turns an offer into a holding by its first extension.
+// accept turns a grant or an offer into a holding by its first extension: no claim of a session
+// is answered with a time.
 func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbent.Token) (*Lease, error) {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		lease, again, err := s.acceptOnce(ctx, name, token)

@@ -136,7 +136,13 @@ func (b *beats) answer(f *apiv1.ClientFrame) *apiv1.ServerFrame {
 	b.sent, b.at = append(b.sent, f), append(b.at, time.Now())
 	switch op := f.GetOperation(); {
 	case f.GetExtendTokens() != nil:
-		return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_TokensExtended{TokensExtended: &apiv1.TokensExtended{HeldMs: 20_000, NotHeld: b.notHeld}}}
+		a := &apiv1.TokensExtended{HeldMs: 20_000}
+		for _, token := range f.GetExtendTokens().Tokens {
+			if slices.Contains(b.notHeld, token) {
+				a.NotHeld = append(a.NotHeld, token)
+			}
+		}
+		return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_TokensExtended{TokensExtended: a}}
 	case f.GetGetSession() != nil:
 		return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_GetSession{GetSession: &apiv1.GetSessionResponse{Index: 101}}}
 	case op.GetRelease() != nil:
@@ -146,7 +152,7 @@ func (b *beats) answer(f *apiv1.ClientFrame) *apiv1.ServerFrame {
 		if op.GetClaim().Holder != "old" {
 			token = 200
 		}
-		claim := &apiv1.ClaimResponse{Index: 200, HeldMs: 30_000, Lease: &apiv1.Lease{Name: op.GetClaim().GetName(), Token: token}}
+		claim := &apiv1.ClaimResponse{Index: 200, Lease: &apiv1.Lease{Name: op.GetClaim().GetName(), Token: token}}
 		return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_Claim{Claim: claim}})
 	case op.GetCloseSession() != nil:
 		return resultFrame(&apiv1.OperationResult{Result: &apiv1.OperationResult_CloseSession{CloseSession: &apiv1.CloseSessionResponse{}}})
@@ -185,10 +191,10 @@ func TestG02_AClaimOfWhatAFormerRunHeld(t *testing.T) {
 		"taken over":                 {sent: []string{"extend"}, token: 7},
 		"of its holder":              {opts: ClaimOptions{Holder: "old"}, sent: []string{"extend"}, token: 7},
 		"alone":                      {alone: true, sent: []string{"extend"}, token: 7},
-		"for another":                {opts: ClaimOptions{Holder: "mine"}, sent: []string{"release", "claim for mine"}, token: 200},
-		"for another, alone":         {alone: true, opts: ClaimOptions{Holder: "mine"}, sent: []string{"release", "claim for mine"}, token: 200},
-		"lost meanwhile":             {notHeld: []uint64{7}, sent: []string{"extend", "claim for new"}, token: 200},
-		"critical, which it was not": {opts: ClaimOptions{Critical: true}, sent: []string{"extend", "claim for old"}, token: 7},
+		"for another":                {opts: ClaimOptions{Holder: "mine"}, sent: []string{"release", "claim for mine", "extend"}, token: 200},
+		"for another, alone":         {alone: true, opts: ClaimOptions{Holder: "mine"}, sent: []string{"release", "claim for mine", "extend"}, token: 200},
+		"lost meanwhile":             {notHeld: []uint64{7}, sent: []string{"extend", "claim for new", "extend"}, token: 200},
+		"critical, which it was not": {opts: ClaimOptions{Critical: true}, sent: []string{"extend", "claim for old", "extend"}, token: 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
