@@ -99,7 +99,7 @@ func (d *Door) callBy(deadline time.Time, who *caller, o *operation) lease.Call 
 // submit hands an operation to the lease service.
 func (d *Door) submit(c lease.Call, o *operation, done func(core.Result)) {
 	if claim, ok := o.command.(leases.ClaimCommand); ok && claim.Wait {
-		d.owners.mayWait(claim.Session)
+		d.owners.claims(claim.Session)
 	}
 	d.leases.Submit(c, o.command, done)
 }

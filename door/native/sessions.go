@@ -101,7 +101,8 @@ type owners struct {
 type owner struct {
 	s       *stream
 	counter uint64
-	hopes   uint // claims that may have given it a place in line, and 1 if it may have come with one
+	came    bool // it may have come with a place in line
+	claimed bool // it may have been given one since
 }
 
 // set says that a session is attached to a stream. Of two attachments that end in any order
@@ -109,16 +110,16 @@ type owner struct {
 func (o *owners) set(a attached, s *stream) {
 	o.mu.Lock()
 	if o.byID[a.id].counter <= a.counter {
-		o.byID[a.id] = owner{s, a.counter, 1}
+		o.byID[a.id] = owner{s: s, counter: a.counter, came: true}
 	}
 	o.mu.Unlock()
 }
 
-// mayWait says, before a claim of an attached session is handed on, that it may wait in line.
-func (o *owners) mayWait(id incumbent.SessionID) {
+// claims says, before a claim of an attached session is handed on, that it may wait in line.
+func (o *owners) claims(id incumbent.SessionID) {
 	o.mu.Lock()
 	if is, ok := o.byID[id]; ok {
-		is.hopes++
+		is.claimed = true
 		o.byID[id] = is
 	}
 	o.mu.Unlock()
@@ -127,8 +128,8 @@ func (o *owners) mayWait(id incumbent.SessionID) {
 // cameWithout says that the session was told, when it was attached so, that it waits nowhere.
 func (o *owners) cameWithout(a attached, s *stream) {
 	o.mu.Lock()
-	if is := o.byID[a.id]; is.s == s && is.counter == a.counter && is.hopes > 0 {
-		is.hopes--
+	if is := o.byID[a.id]; is.s == s && is.counter == a.counter {
+		is.came = false
 		o.byID[a.id] = is
 	}
 	o.mu.Unlock()
@@ -154,7 +155,7 @@ func (o *owners) waiting(f func(*stream)) {
 	o.mu.Lock()
 	streams := make(map[*stream]bool)
 	for _, is := range o.byID {
-		if is.hopes > 0 {
+		if is.came || is.claimed {
 			streams[is.s] = true
 		}
 	}
