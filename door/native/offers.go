@@ -80,7 +80,8 @@ func (o *offerReader) retry(err error) bool {
 
 // subscribe begins at the present, or anew when history was lost, as with a snapshot of the
 // leader's: offers of meanwhile may be over, and places in line with them. So whoever may wait
-// is sent away; what they have and wait for comes with the next stream.
+// is sent away; what they have and wait for comes with the next stream. A session may stand in
+// line, or be offered a lease, by what another member was asked for: the state says so.
 func (o *offerReader) subscribe() error {
 	from := o.d.hub.Index()
 	r, err := o.d.hub.Subscribe(from, func() {
@@ -93,8 +94,24 @@ func (o *offerReader) subscribe() error {
 		return err
 	}
 	o.reader = r
-	o.d.owners.waiting(func(s *stream) { s.goAway("offers may have been missed") })
+	o.d.owners.waiting(o.d.expects, func(s *stream) { s.goAway("offers may have been missed") })
 	return nil
+}
+
+// expects reports whether a session stands in line, or is offered a lease.
+func (d *Door) expects(id incumbent.SessionID) (yes bool) {
+	of := leases.Of(d.view())
+	of.OfSession(id, func(l *leases.Lease) bool {
+		yes = l.Offered
+		return !yes
+	})
+	if !yes {
+		of.WaitsOf(id, func(*leases.Lease) bool {
+			yes = true
+			return false
+		})
+	}
+	return yes
 }
 
 // offer tells the session's stream, if it has one.

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -93,7 +94,7 @@ func (l *sessionList) remove(id incumbent.SessionID) (attached, bool) {
 
 // owners finds the stream that a session is attached to: for offers.
 type owners struct {
-	mu   sync.Mutex // guards the map; held for one look-up
+	mu   sync.Mutex // guards the map; held for one look-up, or to copy it
 	byID map[incumbent.SessionID]owner
 }
 
@@ -150,17 +151,17 @@ func (o *owners) get(id incumbent.SessionID) *stream {
 	return o.byID[id].s
 }
 
-// waiting calls f once for each stream of a session that is attached and may wait in line.
-func (o *owners) waiting(f func(*stream)) {
+// waiting calls f once for each stream of a session that is attached and may wait in line:
+// from what is known here, or by what expects says.
+func (o *owners) waiting(expects func(incumbent.SessionID) bool, f func(*stream)) {
 	o.mu.Lock()
-	streams := make(map[*stream]bool)
-	for _, is := range o.byID {
-		if is.came || is.claimed {
-			streams[is.s] = true
-		}
-	}
+	all := maps.Clone(o.byID)
 	o.mu.Unlock()
-	for s := range streams {
-		f(s)
+	streams := make(map[*stream]bool)
+	for id, is := range all {
+		if !streams[is.s] && (is.came || is.claimed || expects(id)) {
+			streams[is.s] = true
+			f(is.s)
+		}
 	}
 }

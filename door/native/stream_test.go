@@ -12,6 +12,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 )
 
@@ -271,6 +272,40 @@ func TestWhoMayHaveMissedAnOfferIsSentAway(t *testing.T) {
 		t.Fatal("told of something else")
 	}
 	idle.ok(attachFrame(4, sessionB, 3))
+}
+
+// Where a session stands in line, or is offered a lease, by what another member was asked for,
+// its stream does not know it: it is sent away by what the state says.
+func TestWhoWaitsByAnotherMemberIsSentAway(t *testing.T) {
+	m := newMember(t)
+	holds, waits := m.dial(), m.dial()
+	holds.ok(claimFrame(1, "db", "a", "", false))
+	waits.ok(openFrame(1, sessionA, 20000))
+	waits.ok(attachFrame(2, sessionA, 1))
+	id, err := incumbent.ParseSessionID(sessionA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.door.expects(id) {
+		t.Error("who waits for nothing is said to")
+	}
+	db := incumbent.Name{Namespace: "default", Model: "default", Lease: "db"}
+	if r := m.group.Do(leases.ClaimCommand{Name: db, Holder: "b", Session: id, Wait: true}); r.Err != nil || !leases.AnswerOf(r).Queued {
+		t.Fatalf("claimed by way of another member: %+v", r)
+	}
+	m.group.Hub().Reset(m.group.Hub().Index())
+	if waits.next().GetGoAway() == nil {
+		t.Fatal("told of something else")
+	}
+	again := m.dial()
+	again.ok(attachFrame(1, sessionA, 2))
+	holds.ok(releaseFrame(2, "db", "a", ""))
+	if again.next().GetOffer() == nil {
+		t.Fatal("told of something else")
+	}
+	if !m.door.expects(id) { // the window of an offer is longer than this takes
+		t.Error("who is offered a lease is said to wait for nothing")
+	}
 }
 
 // offered has one hand a lease to two, which accepts it; false: it was too late.
