@@ -49,3 +49,24 @@ func TestG04_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
 		}
 	}
 }
+
+// What is refused before it is handed in is answered in its place, and keeps nothing alive.
+func TestWhatIsRefusedIsNotExtended(t *testing.T) {
+	for _, by := range []uint64{1, 2} { // the leader, and another member
+		c := newCluster(t, Config{}, 3)
+		c.lead(1)
+		p := c.at(by)
+		tokens := []incumbent.Token{p.claim("a", "h", ttl), p.claim("b", "h", ttl)}
+		b, done := p.extend(Extension{Token: tokens[0], Refused: incumbent.Denied}, Extension{Token: tokens[1]})
+		c.settle()
+		if !*done || b.Items[0].Kind != incumbent.Denied || b.Items[1].Kind != incumbent.OK {
+			t.Errorf("by way of member %d: answered %v: %v, %v", by, *done, b.Items[0].Kind, b.Items[1].Kind)
+		}
+		for i, want := range []uint64{0, 1} {
+			it := Inspected{Token: tokens[i]}
+			if c.at(1).e.inspect(&it); it.Extends != want {
+				t.Errorf("by way of member %d: lease %d was extended %d times, want %d", by, i, it.Extends, want)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -18,6 +19,7 @@ type Extension struct {
 	Session incumbent.SessionID // with Token or Named: must own the lease
 	Lasting *Lasting            // a deadline of a family: begins anew. Without a TTL
 	TTL     time.Duration       // 0: as logged; else 1 s to 24 h. Shorter shortens nothing; longer is logged first
+	Refused incumbent.Kind      // not OK: it is not extended, and so answered
 
 	Kind     incumbent.Kind // the answer: OK, or why not
 	Held     time.Duration  // if OK: counted from when the holder sent
@@ -33,14 +35,20 @@ type Extension struct {
 	found  incumbent.Token
 }
 
-// valid reports whether an extension names something, and a ttl in bounds.
+// valid reports whether an extension is not refused, and names something, and a ttl in bounds.
 func (x *Extension) valid() bool {
+	if x.Refused != incumbent.OK {
+		return false
+	}
 	if x.Lasting != nil {
 		return x.Token == 0 && x.Named == nil && x.Session.IsZero() && x.TTL == 0 && x.Lasting.fits()
 	}
 	return (x.Token != 0 || x.Named != nil || !x.Session.IsZero()) &&
 		(x.TTL == 0 || x.TTL >= incumbent.MinTTL && x.TTL <= incumbent.MaxTTL) && x.Named.fits()
 }
+
+// invalid is the answer to what is not valid.
+func (x *Extension) invalid() incumbent.Kind { return cmp.Or(x.Refused, incumbent.Invalid) }
 
 // Named says which lease by name, and who holds it. The session of the
 // Extension, none included, must be the lease's.
@@ -130,8 +138,12 @@ func explain(k incumbent.Kind) string {
 }
 
 // KeepsCritical reports whether an extension keeps a critical lease, which is never
-// refused for the load. By session it costs one look-up whatever the session owns.
+// refused for the load. By session it costs one look-up whatever the session owns. One that is
+// refused anyway keeps none.
 func KeepsCritical(view *core.View, e *Extension) bool {
+	if e.Refused != incumbent.OK {
+		return false
+	}
 	var l *leases.Lease
 	switch {
 	case e.Token != 0:

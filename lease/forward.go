@@ -83,7 +83,7 @@ func (e *Engine) ask(w waiter) {
 	c := &e.courier
 	switch {
 	case !it.valid():
-		e.answer(w.batch, w.item, incumbent.Invalid, 0)
+		e.answer(w.batch, w.item, it.invalid(), 0)
 	case e.leading:
 		e.store(it)
 		e.again = append(e.again, w)

@@ -176,7 +176,7 @@ func (e *Engine) judge(b *Batch) {
 func (e *Engine) judgeItem(b *Batch, i int) {
 	it := &b.Items[i]
 	if !it.valid() {
-		e.answer(b, i, incumbent.Invalid, 0)
+		e.answer(b, i, it.invalid(), 0)
 		return
 	}
 	if !e.find(it) || it.alien {

@@ -15,6 +15,8 @@ import (
 //	ServerMessage.frames[] { id, beaten { held_ms, lost } }
 
 const (
+	tokenBytes = 8 // of a token in a packed list
+
 	fieldHeld        = 1 // TokensExtended, Beaten
 	fieldNotHeld     = 2 // TokensExtended
 	fieldUnavailable = 3 // TokensExtended
@@ -70,7 +72,9 @@ func count(n int, at func(int) outcome) extendCount {
 			t.eachBytes++
 		default:
 			t.unavailable++
-			t.retryMS = max(t.retryMS, ms(o.retry))
+			if r := ms(o.retry); t.retryMS == 0 || r < t.retryMS && r > 0 {
+				t.retryMS = r // the soonest: what is denied keeps nothing waiting
+			}
 			t.eachBytes++
 		}
 	}
@@ -154,7 +158,7 @@ type beaten struct {
 
 // appendBeaten appends a frame of a ServerMessage.
 func appendBeaten(b []byte, id uint64, a *beaten) []byte {
-	const uuidBytes, tokenBytes = 36, 8
+	const uuidBytes = 36
 	size := sizeVarintField(uint64(ms(a.held))) + len(a.lost)*sizeBytesField(uuidBytes)
 	if n := len(a.revoking); n > 0 {
 		size += sizeBytesField(n * tokenBytes)

@@ -32,6 +32,11 @@ func TestAppendTokensExtended(t *testing.T) {
 			[]outcome{{kind: incumbent.NotHolder}, ok(3 * time.Second), ok(4 * time.Second)},
 			&pb.TokensExtended{HeldEachMs: []uint32{0, 3000, 4000}, NotHeld: []uint64{0}},
 		},
+		{
+			"what may be asked for soonest",
+			[]outcome{{kind: incumbent.Denied, retry: time.Minute}, {kind: incumbent.Overloaded, retry: time.Second}, {kind: incumbent.Denied, retry: time.Minute}},
+			&pb.TokensExtended{Unavailable: []uint64{0, 1, 2}, RetryAfterMs: 1000},
+		},
 		{"unknown is not over", []outcome{{kind: incumbent.Unknown}}, &pb.TokensExtended{Unavailable: []uint64{0}}},
 	}
 	for _, tt := range tests {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/websocket"
 )
@@ -204,14 +205,49 @@ func (g *gather) answerCritical() {
 	g.batch.RetryAfter = max(g.batch.RetryAfter, g.critical.RetryAfter)
 }
 
-// addTokens gathers an extend_tokens.
+// addTokens gathers an extend_tokens. What its caller may not extend is answered beside the rest;
+// where nothing else is left, the frame is refused.
 func (s *stream) addTokens(w *bench, f *clientFrame) {
 	g := s.door.room(w, f.count)
 	first := len(g.batch.Items)
 	for _, t := range w.decoder.tokens[f.first : f.first+f.count] {
 		g.batch.Items = append(g.batch.Items, lease.Extension{Token: incumbent.Token(t)})
 	}
+	if s.who.principal.Kind != auth.Operator {
+		if err := s.refuseTokens(g.batch.Items[first:]); err != nil {
+			g.batch.Items = g.batch.Items[:first]
+			s.refuseNow(w, f.id, err)
+			return
+		}
+	}
 	s.gathered(w, g, gathered{s: s, id: f.id, kind: tokensFrame, first: int32(first), count: int32(f.count)})
+}
+
+// refuseTokens marks what the stream's caller may not extend. Where that is all, it returns why.
+// To judge what is denied takes longer than to read it: its bytes count for the pace.
+func (s *stream) refuseTokens(items []lease.Extension) error {
+	rights := s.door.rights(s.who)
+	var first error
+	refused, denied := 0, 0
+	for i := range items {
+		err := s.door.allowToken(rights, items[i].Token)
+		if err == nil {
+			continue
+		}
+		if refused++; refused == 1 {
+			first = err
+		}
+		if items[i].Refused = incumbent.KindOf(err); items[i].Refused == incumbent.Denied {
+			if denied++; denied == 1 {
+				_ = s.door.denied(s.who, auth.Extend, "", err)
+			}
+		}
+	}
+	s.spent.Add(int32(denied * tokenBytes))
+	if refused < len(items) {
+		return nil
+	}
+	return first
 }
 
 // addBeat gathers a beat: an extension of every attached session.
@@ -286,8 +322,11 @@ func (g *gather) appendAnswer(b []byte, f *gathered) []byte {
 
 func (g *gather) outcome(e *lease.Extension) outcome {
 	o := outcome{kind: e.Kind, held: e.Held}
-	if e.Kind.Transient() {
+	switch {
+	case e.Kind.Transient():
 		o.retry = g.batch.RetryAfter
+	case e.Kind == incumbent.Denied:
+		o.retry = deniedRetry
 	}
 	return o
 }

@@ -323,20 +323,6 @@ func (d *Door) allowToken(g *auth.Rights, t incumbent.Token) error {
 	return auth.Authorize(g, auth.Extend, auth.Resource{Name: l.Name, Holder: l.Holder})
 }
 
-// allowTokens checks the hot path's tokens; for an operator it costs nothing.
-func (d *Door) allowTokens(who *caller, tokens []uint64) error {
-	if who.principal.Kind == auth.Operator {
-		return nil
-	}
-	g := d.rights(who)
-	for _, t := range tokens {
-		if err := d.allowToken(g, incumbent.Token(t)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // allowBeat checks that the caller may still use sessions of its own: those of a
 // stream are.
 func (d *Door) allowBeat(who *caller) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -477,6 +478,34 @@ func TestG12_EventsFollowThePolicies(t *testing.T) {
 	}
 }
 
+// A right that is taken away takes from a session what it was a right to: what else it extends
+// in the same frame is held.
+func TestWhatIsDeniedTakesNothingElseAway(t *testing.T) {
+	m := newMember(t)
+	w := m.as(agentA()).dial()
+	w.ok(openFrame(1, sessionB, 20000))
+	var tokens []uint64
+	for name, session := range []string{"", sessionB, ""} {
+		c := w.ok(claimFrame(2, fmt.Sprintf("app/%d", name), "a", session, false)).GetOperation().GetClaim()
+		tokens = append(tokens, c.Lease.Token)
+	}
+	m.let("agent:a", forLeases("app/1", auth.Write), forLeases("app/2", auth.Write), sessionRule(auth.Write))
+	want := &pb.TokensExtended{HeldEachMs: []uint32{0, 20000, 15000}, Unavailable: tokens[:1], RetryAfterMs: ms(deniedRetry)}
+	if e := w.ok(tokensMessage(3, 0, tokens...)).GetTokensExtended(); !proto.Equal(e, want) {
+		t.Errorf("extended %v, want %v", e, want)
+	}
+	// What this member does not know yet is asked for again as soon as it is beside nothing denied.
+	e := w.ok(tokensMessage(4, 0, append(tokens, 1<<40)...)).GetTokensExtended()
+	if !slices.Equal(e.Unavailable, []uint64{tokens[0], 1 << 40}) || e.RetryAfterMs == 0 || e.RetryAfterMs > 1000 {
+		t.Errorf("extended %v", e)
+	}
+	for _, f := range []*pb.ClientFrame{tokensMessage(5, 0, tokens[0]), tokensMessage(6, 0, tokens[0], tokens[0])} {
+		if k := w.kind(f); k != incumbent.Denied {
+			t.Errorf("of nothing but what is denied: %v", k)
+		}
+	}
+}
+
 // manyPolicies has ten rules for each of a thousand agents, a0 to a999.
 func (m *member) manyPolicies() {
 	for i := range 1000 {
@@ -514,9 +543,8 @@ func BenchmarkPolicies(b *testing.B) {
 		})
 		b.Run("judge/"+c.name, func(b *testing.B) {
 			who := &caller{principal: auth.Principal{Name: "a500", Kind: auth.Agent, Via: auth.Credential}}
-			tokens := []uint64{token}
 			for b.Loop() {
-				if err := m.door.allowTokens(who, tokens); err != nil {
+				if err := m.door.allowToken(m.door.rights(who), incumbent.Token(token)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -60,11 +60,11 @@ func (s *standstill) explain(refusal *incumbent.Error, now int64) *incumbent.Err
 	return e
 }
 
-// judged reports whether an extension of the batch was decided, for or against:
+// judged reports whether an extension of the batch was decided by the leader, for or against:
 // both take a confirmation.
 func judged(b *lease.Batch) bool {
 	for i := range b.Items {
-		if k := b.Items[i].Kind; !k.Transient() && k != incumbent.Invalid {
+		if k := b.Items[i].Kind; !k.Transient() && k != incumbent.Invalid && k != incumbent.Denied {
 			return true
 		}
 	}

@@ -1083,7 +1083,7 @@ type TokensExtended struct {
 	// Counted from when the request was sent; 0 when it differs, then held lists it.
 	HeldMs        uint32   `protobuf:"varint,1,opt,name=held_ms,json=heldMs,proto3" json:"held_ms,omitempty"`
 	NotHeld       []uint64 `protobuf:"fixed64,2,rep,packed,name=not_held,json=notHeld,proto3" json:"not_held,omitempty"` // certainly over
-	Unavailable   []uint64 `protobuf:"fixed64,3,rep,packed,name=unavailable,proto3" json:"unavailable,omitempty"`        // not confirmed: ask again
+	Unavailable   []uint64 `protobuf:"fixed64,3,rep,packed,name=unavailable,proto3" json:"unavailable,omitempty"`        // not confirmed, or denied beside others that are not: ask again
 	RetryAfterMs  uint32   `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	HeldEachMs    []uint32 `protobuf:"varint,5,rep,packed,name=held_each_ms,json=heldEachMs,proto3" json:"held_each_ms,omitempty"` // in the order asked, where they differ
 	unknownFields protoimpl.UnknownFields
