@@ -3,9 +3,11 @@ package lease
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 )
 
 // Who has lost a session's attachment is told, also if what it was told was lost: it would
@@ -38,7 +40,7 @@ func TestG04_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
 			t.Fatal("the frame was not lost: the test tests nothing")
 		}
 		c.settle()
-		b, _ := c.at(2).extend(Extension{Session: sessionID(1)})
+		b, _ := c.at(2).extend(Extension{Session: sessionID(1), Beat: true})
 		c.settle()
 		// Whoever has it now counts on it that the one before learns nothing of its life.
 		if it := b.Items[0]; it.Kind != incumbent.Conflict || it.Held != 0 {
@@ -47,6 +49,51 @@ func TestG04_WhoHasLostAnAttachmentIsToldAgain(t *testing.T) {
 		if !slices.Equal(lost, []string{LostElsewhere}) {
 			t.Errorf("by way of member %d: told %q", second, lost)
 		}
+	}
+}
+
+// Whoever extends a session by its id, and not over the connection that it is attached to, is
+// answered alike by every member, wherever it is attached: its member may be gone, and with it
+// the connection.
+func TestAnExtensionBySessionNeedsNoAttachment(t *testing.T) {
+	c := newCluster(t, Config{}, 3)
+	c.lead(1)
+	c.at(2).must(core.OpenSessionCommand{ID: sessionID(1), TTL: ttl})
+	c.at(3).turn(func() {
+		c.at(3).e.Attach(&attach{Attachment: Attachment{Session: sessionID(1), Counter: 1, Lost: func(reason string) { t.Errorf("lost: %s", reason) }}, done: func(core.Result) {}})
+	})
+	token := leases.AnswerOf(c.at(2).must(leases.ClaimCommand{Name: leaseName("a"), Holder: "h", Session: sessionID(1)})).Lease.Token
+	for by, beat := range map[uint64]incumbent.Kind{1: incumbent.OK, 2: incumbent.Conflict, 3: incumbent.OK} {
+		b, done := c.at(by).extend(Extension{Session: sessionID(1)}, Extension{Session: sessionID(1), TTL: ttl / 2}, Extension{Session: sessionID(1), Beat: true})
+		for i, want := range []time.Duration{ttl, ttl / 2} {
+			if it := b.Items[i]; !*done || it.Kind != incumbent.OK || it.Held != want {
+				t.Errorf("by way of member %d: answered %v: %v, held for %v, want %v", by, *done, it.Kind, it.Held, want)
+			}
+		}
+		if kind := b.Items[2].Kind; kind != beat {
+			t.Errorf("by way of member %d: a beat: %v, want %v", by, kind, beat)
+		}
+	}
+
+	// What the leader knows to be revoked, the answer of a member that does not know it yet has
+	// to say as well: no extension keeps it.
+	c.auto = false
+	c.at(1).call(leases.RevokeCommand{Name: leaseName("a"), AtDeadline: true})
+	c.at(1).appendAll()
+	for c.at(1).applyOne() {
+	}
+	b, done := c.at(2).extend(Extension{Session: sessionID(1)})
+	for len(c.packets) > 0 || c.at(1).confirm() || c.at(1).confirmFor() {
+		if len(c.packets) > 0 {
+			c.deliver(0)
+		}
+	}
+	if *done {
+		t.Errorf("answered before the revocation was applied: %+v", b.Items[0])
+	}
+	c.settle()
+	if it := b.Items[0]; !*done || it.Kind != incumbent.OK || it.Held != ttl || !slices.Equal(it.RevokingTokens, []incumbent.Token{token}) {
+		t.Errorf("answered %v: %+v", *done, it)
 	}
 }
 

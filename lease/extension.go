@@ -20,6 +20,7 @@ type Extension struct {
 	Lasting *Lasting            // a deadline of a family: begins anew. Without a TTL
 	TTL     time.Duration       // 0: as logged; else 1 s to 24 h. Shorter shortens nothing; longer is logged first
 	Refused incumbent.Kind      // not OK: it is not extended, and so answered
+	Beat    bool                // with Session alone, from the connection that it is attached to: Conflict if another has it by now
 
 	Kind     incumbent.Kind // the answer: OK, or why not
 	Held     time.Duration  // if OK: counted from when the holder sent

@@ -59,10 +59,11 @@ type flight struct {
 	detached  []counted
 }
 
-// lagging is an attachment or a claim that the leader has answered from a state
-// that has not been applied here yet.
+// lagging is an extension that the leader has answered from a state that has not been
+// applied here yet, and whose answer comes with the state, or from it.
 type lagging struct {
-	batch *Batch
+	waiter
+	kind  incumbent.Kind
 	index incumbent.Index
 }
 
@@ -402,7 +403,7 @@ func (e *Engine) giveUp() {
 		if e.now-l.batch.arrived <= int64(forwardFor) {
 			return false
 		}
-		e.answer(l.batch, 0, incumbent.Unavailable, 0)
+		e.answer(l.batch, l.item, incumbent.Unavailable, 0)
 		return true
 	})
 }
@@ -483,9 +484,9 @@ func (e *Engine) answeredBy(from uint64, f *frame) {
 func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 	it := &w.batch.Items[w.item]
 	it.Revoking, it.RevokingTokens = a.revoking != nil, a.revoking
-	if w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {
+	if (w.batch.shows() && a.kind == incumbent.OK || w.apart(a.kind)) && e.view.Index() < index {
 		it.Held = a.held
-		e.courier.lagging = append(e.courier.lagging, lagging{w.batch, index})
+		e.courier.lagging = append(e.courier.lagging, lagging{w, a.kind, index})
 		return
 	}
 	if a.kind == incumbent.NotLeader && e.patient(w.batch) {
@@ -493,7 +494,32 @@ func (e *Engine) learn(w waiter, a *answered, index incumbent.Index) {
 		e.ask(w)
 		return
 	}
-	e.answer(w.batch, w.item, a.kind, a.held)
+	e.conclude(w, a.kind, a.held)
+}
+
+// apart reports whether an answer of the leader is about an attachment that the extension has
+// nothing to do with: the leader takes all extensions of a session for beats.
+func (w waiter) apart(kind incumbent.Kind) bool {
+	it := &w.batch.Items[w.item]
+	return kind == incumbent.Conflict && it.ofSession() && !it.Beat && w.batch.attach == nil
+}
+
+// conclude answers with what the leader has said. A session that is attached elsewhere was
+// extended all the same; for how long, and what of it is being revoked, says the state.
+func (e *Engine) conclude(w waiter, kind incumbent.Kind, held time.Duration) {
+	if w.apart(kind) {
+		it := &w.batch.Items[w.item]
+		s := e.view.Session(it.Session)
+		if s == nil {
+			e.answer(w.batch, w.item, incumbent.Expired, 0)
+			return
+		}
+		kind, held = incumbent.OK, acknowledged(it.TTL, millis(s.TTL))
+		if e.tellRevoking(it, s.ID) {
+			held = 0 // as in judgeSession
+		}
+	}
+	e.answer(w.batch, w.item, kind, held)
 }
 
 // shows reports whether the answer comes with the state of the member that was asked, and
@@ -513,7 +539,7 @@ func (e *Engine) catchUp() {
 		if e.view.Index() < l.index {
 			return false
 		}
-		e.answer(l.batch, 0, incumbent.OK, l.batch.Items[0].Held)
+		e.conclude(l.waiter, l.kind, l.batch.Items[l.item].Held)
 		return true
 	})
 }

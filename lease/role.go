@@ -120,7 +120,7 @@ func (e *Engine) Stop() {
 		e.lookedAt(l)
 	}
 	for _, l := range e.courier.lagging {
-		e.answer(l.batch, 0, incumbent.Unavailable, 0)
+		e.answer(l.batch, l.item, incumbent.Unavailable, 0)
 	}
 	e.courier.looks, e.courier.lagging = nil, nil
 	reads := append(slices.Clone(e.round.reads), e.reading...)

@@ -151,7 +151,8 @@ func (e *Engine) serveItems(s *served) {
 		e.bind(s.from, counted{b.Items[x.item].Session, x.counter})
 	}
 	// A member whose session is attached elsewhere was told once, and that may have been lost: a
-	// beat by way of it says that it does not know.
+	// beat by way of it says that it does not know. Here any extension of a session looks like
+	// one; the member that asked knows better: see waiter.apart.
 	for i := range b.Items {
 		if id := b.Items[i].Session; b.Items[i].ofSession() && e.elsewhere(s.from, id) {
 			e.tellLost(s.from, counted{id, e.attachments[id].Counter - 1})
@@ -220,7 +221,7 @@ func (e *Engine) judged(s *served, i int) {
 			e.unbind(s.from, c)
 		}
 	} else if it.Kind == incumbent.OK && it.ofSession() && e.elsewhere(s.from, it.Session) {
-		// Whoever has it now counts on this: that nobody else is told from here on that it lives.
+		// Whoever has it now counts on this: that no beat of another is told from here on that it lives.
 		it.Kind, it.Held = incumbent.Conflict, 0
 	}
 	s.ready = append(s.ready, int32(i))

@@ -267,7 +267,7 @@ func (a *agent) beat() {
 	if a.attached.wanted && !a.attaches() {
 		return // to attach is to extend
 	}
-	a.extend(lease.Extension{Session: a.session}, func(lease.Extension) {}, func() {})
+	a.extend(lease.Extension{Session: a.session, Beat: a.attached.wanted}, func(lease.Extension) {}, func() {})
 }
 
 func (a *agent) extend(x lease.Extension, then func(lease.Extension), nothing func()) {

@@ -257,7 +257,7 @@ func (s *stream) addBeat(w *bench, f *clientFrame) {
 	first := len(g.batch.Items)
 	s.mu.Lock()
 	s.sessions.each(func(a *attached) {
-		g.batch.Items = append(g.batch.Items, lease.Extension{Session: a.id})
+		g.batch.Items = append(g.batch.Items, lease.Extension{Session: a.id, Beat: true})
 	})
 	s.mu.Unlock()
 	s.gathered(w, g, gathered{s: s, id: f.id, kind: beatFrame, first: int32(first), count: int32(len(g.batch.Items) - first)})

@@ -167,8 +167,8 @@ var ofLeases = []mutant{
 	{
 		name: "an attachment is answered from an older state than the leader's", guarantee: "G14",
 		file: "lease/forward.go", pkg: "./lease", test: "^TestG14_AnAttachmentWaitsForTheLeadersState$",
-		search:  "if w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
-		replace: "if false && w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
+		search:  "if (w.batch.shows() && a.kind == incumbent.OK || w.apart(a.kind)) && e.view.Index() < index {",
+		replace: "if false && (w.batch.shows() && a.kind == incumbent.OK || w.apart(a.kind)) && e.view.Index() < index {",
 	},
 	{
 		name: "a claim is answered from an older state than the leader's", guarantee: "G14",

@@ -64,8 +64,8 @@ var ofWholeClusters = []mutant{
 	{
 		name: "simulated: an attachment is answered from an older state than the leader's", guarantee: "G14",
 		file: "lease/forward.go", pkg: "./sim", test: fewSeeds,
-		search:  "if w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
-		replace: "if false && w.batch.shows() && a.kind == incumbent.OK && e.view.Index() < index {",
+		search:  "if (w.batch.shows() && a.kind == incumbent.OK || w.apart(a.kind)) && e.view.Index() < index {",
+		replace: "if false && (w.batch.shows() && a.kind == incumbent.OK || w.apart(a.kind)) && e.view.Index() < index {",
 	},
 	{
 		name: "simulated: doors open before a confirmation begun after the start", guarantee: "G26",
