@@ -235,6 +235,14 @@ func (s *stream) detachFrame(id uint64, r *pb.Detach) error {
 	return nil
 }
 
+// owns reports whether a session is attached to this stream, as far as is known.
+func (s *stream) owns(id incumbent.SessionID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, here := s.counterOf(id)
+	return here
+}
+
 // drop forgets a session that is over.
 func (s *stream) drop(id incumbent.SessionID) {
 	s.mu.Lock()

@@ -333,7 +333,8 @@ func (g *gather) outcome(e *lease.Extension) outcome {
 
 // appendBeat answers a beat with the least time that a session is held for.
 // Where one could not be extended for now, the answer is an error and the
-// client goes on as if it had none; what is over is told apart.
+// client goes on as if it had none; what is over is told apart. So is, by session_lost,
+// what is attached elsewhere: as long as this stream was not told, the answer is an error.
 func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []byte {
 	var a beaten
 	var refused incumbent.Kind
@@ -343,6 +344,8 @@ func (g *gather) appendBeat(b []byte, f *gathered, items []lease.Extension) []by
 		switch {
 		case o.over():
 			a.lost = append(a.lost, items[i].Session)
+		case o.kind == incumbent.Conflict && !f.s.owns(items[i].Session):
+			continue // nothing of it is told here any more
 		case o.kind != incumbent.OK:
 			refused = o.kind
 		case held < 0 || o.held < held:

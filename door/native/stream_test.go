@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -192,6 +193,38 @@ func TestStreamAttachedElsewhere(t *testing.T) {
 	two.ok(attachFrame(3, sessionA, 7)) // again here: nothing is lost
 	if b := two.ok(beatMessage(4)).GetBeaten(); b.HeldMs != 20000 {
 		t.Fatalf("beaten %v", b)
+	}
+}
+
+// Of several sessions one is attached elsewhere: the others' beat is answered as soon as their
+// stream knows of the loss. Until then it would tell its client that it has that one, too.
+func TestABeatIsOfWhatTheStreamHas(t *testing.T) {
+	d := newMember(t).door
+	var ids [2]incumbent.SessionID
+	s := &stream{door: d}
+	for i := range ids {
+		ids[i] = incumbent.NewSessionID()
+		s.sessions.set(attached{ids[i], 1})
+	}
+	beaten := func() *pb.ServerFrame {
+		t.Helper()
+		var g gather
+		items := []lease.Extension{
+			{Session: ids[0], Held: 20 * time.Second},
+			{Session: ids[1], Kind: incumbent.Conflict, RevokingTokens: []incumbent.Token{7}},
+		}
+		got := &pb.ServerMessage{}
+		if err := proto.Unmarshal(g.appendBeat(nil, &gathered{s: s, id: 1, kind: beatFrame, count: 2}, items), got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Frames[0]
+	}
+	if f := beaten(); f.Error.GetKind() != incumbent.Conflict.String() {
+		t.Errorf("before the loss is known: %v", f)
+	}
+	s.sessions.remove(ids[1])
+	if f := beaten(); f.Error != nil || !proto.Equal(f.GetBeaten(), &pb.Beaten{HeldMs: 20000}) {
+		t.Errorf("once it is known: %v", f)
 	}
 }
 

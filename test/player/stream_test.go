@@ -195,7 +195,7 @@ func (s *stream) judge(a *asked, f *pb.ServerFrame) {
 		s.tokens(a, r.ExtendTokens.Tokens, f)
 	case *pb.ClientFrame_Beat:
 		if f.Error != nil {
-			c.refused(what, f.Error, valid, incumbent.Conflict) // where another attached all its sessions
+			c.refused(what, f.Error, valid, incumbent.Conflict) // where another has attached one of its sessions
 		}
 	case *pb.ClientFrame_Attach:
 		if f.Error != nil {

@@ -1513,7 +1513,9 @@ func (x *Detach) GetSession() string {
 	return ""
 }
 
-// Beat says that the client lives: it extends all sessions attached here.
+// Beat says that the client lives: it extends all sessions attached here. What it is
+// answered is not about a session that another stream has: of that session_lost tells. Until
+// this member knows of that itself the whole beat is refused, as "conflict".
 type Beat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
