@@ -124,7 +124,7 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 	if d.SchemaIndex != c.at {
 		return core.Result{Err: errOtherSchema(d.Name)}
 	}
-	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.roles, c.client), out: &Outcome{}}
+	p := play{work: beginIn(t.batch, d), ops: make([]ovs.Operation, len(c.ops)), as: restrictedIn(d.Schema, c.role, c.roles, c.client, x.ActiveSchema()), out: &Outcome{}}
 	for i, b := range c.ops {
 		var ok bool
 		if p.ops[i], ok = ovs.DecodeOperation(b, d.Schema); !ok {
@@ -233,7 +233,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 	case d.SchemaIndex != c.Schema:
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
-	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client), out: &Outcome{}}
+	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client, all.ActiveSchema()), out: &Outcome{}}
 	p.bounded = all.ActiveSchema() >= boundSchema
 	// One that fails for sure is answered here whatever it does before: the log takes none.
 	p.dry = !ovs.Fails(c.Operations)

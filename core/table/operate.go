@@ -148,9 +148,6 @@ func (p *play) insert(o *ovs.Operation) *ovs.Error {
 	if p.row(at) != nil || p.touched[at] != nil {
 		return ovs.DuplicateUUIDError(o.UUID)
 	}
-	if err := p.mayInsert(o.Table); err != nil {
-		return err
-	}
 	columns := p.schema.Tables[o.Table].Columns
 	n := &Row{UUID: o.UUID, Columns: make([]ovs.Datum, len(columns))}
 	given := o.Row
@@ -160,6 +157,9 @@ func (p *play) insert(o *ovs.Operation) *ovs.Error {
 			continue
 		}
 		n.Columns[i] = c.Default // parsing has found it to fit
+	}
+	if err := p.mayInsert(o.Table, n); err != nil {
+		return err
 	}
 	p.put(o.Table, nil, n)
 	return p.written()

@@ -22,13 +22,18 @@ const RootRole = ""
 type restricted struct {
 	client string
 	within [][]string // roles: an operation has to be within one of each of these
+	byRow  bool       // a row that is inserted is judged, too: see rowSchema
 }
+
+// rowSchema is the [core.SchemaVersion] from which who inserts a row within a role has to
+// be authorized for it, as who deletes one.
+const rowSchema = 12
 
 // restrictedIn is how a transaction of a client is restricted in a database, by the role
 // of where it connects, if the database has roles, and by those that policies give it, in
-// any case; nil: it is not.
-func restrictedIn(s *ovs.Schema, role string, roles []string, client string) *restricted {
-	x := &restricted{client: client}
+// any case, by the rules of a schema version that is active; nil: it is not.
+func restrictedIn(s *ovs.Schema, role string, roles []string, client string, active uint32) *restricted {
+	x := &restricted{client: client, byRow: active >= rowSchema}
 	if t, _ := s.Table(roleTable); t != nil && role != RootRole {
 		x.within = append(x.within, []string{role})
 	}
@@ -109,8 +114,8 @@ func (p *play) texts(permission *Row, column string) []ovs.Atom {
 	return permission.Columns[c.Index()].Keys
 }
 
-// mayInsertDelete reports whether a permission allows to make rows, and to delete those
-// that the client is authorized for.
+// mayInsertDelete reports whether a permission allows to make rows, and to delete them, of
+// those that the client is authorized for.
 func (p *play) mayInsertDelete(permission *Row) bool {
 	if permission == nil {
 		return false // and perhaps no such table
@@ -147,8 +152,10 @@ func (p *play) names(t *ovs.Table, r *Row, where string) bool {
 }
 
 // mayInsert is the error of a new row that the client may not make.
-func (p *play) mayInsert(table int) *ovs.Error {
-	return p.within("row insertion into", table, p.mayInsertDelete)
+func (p *play) mayInsert(table int, n *Row) *ovs.Error {
+	return p.within("row insertion into", table, func(permission *Row) bool {
+		return p.mayInsertDelete(permission) && (!p.as.byRow || p.authorized(permission, table, n))
+	})
 }
 
 // mayDelete is the error of rows that the client may not delete.

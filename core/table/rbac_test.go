@@ -58,6 +58,7 @@ func setOf(list []string) string {
 func TestRoles(t *testing.T) {
 	const (
 		insert  = `{"op":"insert","table":"Thing","row":{"owner":"nobody"}}`
+		system  = `{"op":"insert","table":"Thing","row":{"ids":["map",[["system-id","host"]]]}}`
 		update  = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5}}`
 		both    = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5,"other":5}}`
 		others  = `{"op":"update","table":"Thing","where":[["owner","==","b"]],"row":{"n":5}}`
@@ -95,7 +96,12 @@ func TestRoles(t *testing.T) {
 		{"no key of a map", "r", "host", []string{"ids:"}, false, n, update, denied("host", "r", "modification of", "Thing")},
 		{"a set is nobody's name", "r", "tag", []string{"tags"}, false, n, update, denied("tag", "r", "modification of", "Thing")},
 		{"no such column", "r", "a", []string{"nix", "owner"}, false, n, update, ""},
-		{"insert", "r", "a", nil, true, nil, insert, ""},
+		{"insert", "r", "nobody", []string{"owner"}, true, nil, insert, ""},
+		{"insert for another", "r", "a", []string{"owner"}, true, nil, insert, denied("a", "r", "row insertion into", "Thing")},
+		{"insert by all", "r", "a", []string{""}, true, nil, insert, ""},
+		{"insert by nobody", "r", "nobody", nil, true, nil, insert, denied("nobody", "r", "row insertion into", "Thing")},
+		{"insert by a key of a map", "r", "host", []string{"ids:system-id"}, true, nil, system, ""},
+		{"insert by another key of a map", "r", "host", []string{"ids:system"}, true, nil, system, denied("host", "r", "row insertion into", "Thing")},
 		{"no insert", "r", "a", []string{""}, false, n, insert, denied("a", "r", "row insertion into", "Thing")},
 		{"delete", "r", "a", []string{"owner"}, true, nil, remove, ""},
 		{"delete another's", "r", "b", []string{"owner"}, true, nil, remove, denied("b", "r", "row deletion from", "Thing")},
@@ -118,14 +124,15 @@ func TestRoles(t *testing.T) {
 // operation has to be within that one, and within one of them.
 func TestG12_RolesOfPolicies(t *testing.T) {
 	const (
-		insert = `{"op":"insert","table":"Thing","row":{}}`
-		update = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5}}`
-		other  = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"other":5}}`
-		two    = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5,"other":5}}`
-		others = `{"op":"update","table":"Thing","where":[["owner","==","b"]],"row":{"n":5}}`
-		all    = `{"op":"delete","table":"Thing","where":[]}`
-		closed = `{"op":"insert","table":"Closed","row":{}}`
-		read   = `{"op":"select","table":"Thing","where":[],"columns":["n"]}`
+		insert  = `{"op":"insert","table":"Thing","row":{"owner":"a"}}`
+		unowned = `{"op":"insert","table":"Thing","row":{}}`
+		update  = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5}}`
+		other   = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"other":5}}`
+		two     = `{"op":"update","table":"Thing","where":[["owner","==","a"]],"row":{"n":5,"other":5}}`
+		others  = `{"op":"update","table":"Thing","where":[["owner","==","b"]],"row":{"n":5}}`
+		all     = `{"op":"delete","table":"Thing","where":[]}`
+		closed  = `{"op":"insert","table":"Closed","row":{}}`
+		read    = `{"op":"select","table":"Thing","where":[],"columns":["n"]}`
 	)
 	w := newWorld(t, roleSchema)
 	w.run(`{"op":"insert","table":"Thing","row":{"owner":"a"}},{"op":"insert","table":"Thing","row":{"owner":"b"}},
@@ -145,6 +152,7 @@ func TestG12_RolesOfPolicies(t *testing.T) {
 		{"another's row", "", "a", []string{"n"}, others, "n"},
 		{"no insert", "", "a", []string{"n"}, insert, "n"},
 		{"an insert", "", "a", []string{"o"}, insert, ""},
+		{"an insert of what is not its own", "", "a", []string{"o"}, unowned, "o"},
 		{"rows of all", "", "a", []string{"n", "o"}, all, "n"},
 		{"another table", "", "a", []string{"n", "o"}, closed, "n"},
 		{"reading", "", "a", []string{"none"}, read, ""},
@@ -221,6 +229,20 @@ func TestG49_TransactionsWithRolesNeedTheirSchema(t *testing.T) {
 	}
 }
 
+// A row in another's name is inserted within a role for as long as a member would insert
+// it: the log says what all of them do.
+func TestG49_InsertsAreOnesOwnOnceAllMembersSayThat(t *testing.T) {
+	w := newWorld(t, roleSchema)
+	w.grant([]string{"owner"}, true, nil)
+	const insert = `{"op":"insert","table":"Thing","row":{"owner":"b"}}`
+	for _, schema := range []uint32{rowSchema - 1, rowSchema} {
+		w.must(core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+		if got := w.as("r", "a", insert); strings.Contains(got, "permission error") != (schema == rowSchema) {
+			t.Errorf("with members of schema %d: %s", schema, got)
+		}
+	}
+}
+
 // What is judged is the state that the log has by then, and what operations of the same
 // transaction have made of it.
 func TestRolesAreJudgedInOrder(t *testing.T) {
@@ -282,7 +304,8 @@ func TestRolesModel(t *testing.T) {
 		op, may := "", false
 		switch rapid.SampledFrom([]string{"insert", "update", "mutate", "delete"}).Draw(t, "op") {
 		case "insert":
-			op, may = `{"op":"insert","table":"Thing","row":{}}`, insertDelete
+			all, own := slices.Contains(authorization, ""), slices.Contains(authorization, "owner") && of == client
+			op, may = `{"op":"insert","table":"Thing","row":{"owner":"`+of+`"}}`, insertDelete && (all || own)
 		case "update":
 			op, may = `{"op":"update","table":"Thing","where":[["owner","==","`+of+`"]],"row":{`+strings.Join(row, ",")+`}}`, within && mine
 		case "mutate":

@@ -291,6 +291,18 @@ var ofOVSDB = []mutant{
 		replace: "if t == nil {",
 	},
 	{
+		name: "who may insert within a role does so in another's name", guarantee: "G12",
+		file: "core/table/rbac.go", pkg: "./core/table", test: "^TestRoles$",
+		search:  "(!p.as.byRow || p.authorized(permission, table, n))",
+		replace: "n != nil",
+	},
+	{
+		name: "a member that has been upgraded denies what others insert", guarantee: "G49",
+		file: "core/table/rbac.go", pkg: "./core/table", test: "^TestG49_InsertsAreOnesOwnOnceAllMembersSayThat$",
+		search:  "byRow: active >= rowSchema}",
+		replace: "byRow: active > 0}",
+	},
+	{
 		name: "a transaction with roles is sent to who does not know them", guarantee: "G49",
 		file: "core/table/command.go", pkg: "./core/table", test: "^TestG49_TransactionsWithRolesNeedTheirSchema$",
 		search:  "\t\tschema = core.RoleSchema\n",

@@ -41,12 +41,14 @@ func (p *pki) as(who string, args ...string) []string {
 // connections is the column that says where clients of the southbound database connect.
 const connections = "db:OVN_Southbound,SB_Global,connections"
 
+const encap2 = "6c2d3bd7-37f0-4a3c-8d5b-6a1b1d0f0a02"
+
 // grants are what two hypervisors, and their role, may do.
 const grants = `["OVN_Southbound",
 {"op":"insert","table":"Encap","uuid-name":"e1","row":{"type":"geneve","ip":"10.0.0.1","chassis_name":"hv1"}},
-{"op":"insert","table":"Encap","uuid-name":"e2","row":{"type":"geneve","ip":"10.0.0.2","chassis_name":"hv2"}},
+{"op":"insert","table":"Encap","uuid":"` + encap2 + `","row":{"type":"geneve","ip":"10.0.0.2","chassis_name":"hv2"}},
 {"op":"insert","table":"Chassis","row":{"name":"hv1","encaps":["named-uuid","e1"]}},
-{"op":"insert","table":"Chassis","row":{"name":"hv2","encaps":["named-uuid","e2"]}},
+{"op":"insert","table":"Chassis","row":{"name":"hv2","encaps":["uuid","` + encap2 + `"]}},
 {"op":"insert","table":"RBAC_Permission","uuid-name":"p1","row":{"table":"Chassis","authorization":"name","insert_delete":true,"update":["set",["nb_cfg","external_ids"]]}},
 {"op":"insert","table":"RBAC_Permission","uuid-name":"p2","row":{"table":"Encap","authorization":["set",["","chassis_name"]],"insert_delete":false,"update":["set",["ip","type"]]}},
 {"op":"insert","table":"RBAC_Role","row":{"name":"ovn-controller","permissions":["map",[["Chassis",["named-uuid","p1"]],["Encap",["named-uuid","p2"]]]]}}]`
@@ -67,7 +69,9 @@ var asked = []string{
 	`{"op":"insert","table":"Address_Set","row":{"name":"a"}}`,
 	`{"op":"delete","table":"Chassis","where":[["name","==","hv2"]]}`,
 	`{"op":"comment","comment":"x"},{"op":"update","table":"Chassis","where":[["name","==","hv1"]],"row":{"nb_cfg":7}},{"op":"delete","table":"Chassis","where":[["name","==","hv2"]]}`,
+	`{"op":"insert","table":"Chassis","row":{"name":"hv9","encaps":["uuid","` + encap2 + `"]}}`,
 	`{"op":"delete","table":"Chassis","where":[["name","==","hv1"]]}`,
+	`{"op":"insert","table":"Chassis","row":{"name":"hv1","encaps":["uuid","` + encap2 + `"]}}`,
 }
 
 // boundPort waits until the one row says by what port its target is listened at.
