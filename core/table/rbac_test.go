@@ -91,6 +91,9 @@ func TestRoles(t *testing.T) {
 		{"another's row, by all", "r", "a", []string{""}, false, n, others, ""},
 		{"another's row, mutated", "r", "b", []string{"owner"}, false, n, mutate, denied("b", "r", "mutate operation on", "Thing")},
 		{"no row", "r", "a", nil, false, n, nothing, `[{"count":0}]`},
+		{"no row, a column too many", "r", "a", nil, false, nil, nothing, `[{"count":0}]`},
+		{"no row, mutated, a column too many", "r", "a", nil, false, nil, `{"op":"mutate","table":"Thing","where":[["owner","==","nobody"]],"mutations":[["n","+=",1]]}`, `[{"count":0}]`},
+		{"no row, in no role", "x", "a", nil, false, n, nothing, denied("a", "x", "modification of", "Thing")},
 		{"key of a map", "r", "host", []string{"ids:system-id"}, false, n, update, ""},
 		{"another key of a map", "r", "host", []string{"ids:system"}, false, n, update, denied("host", "r", "modification of", "Thing")},
 		{"no key of a map", "r", "host", []string{"ids:"}, false, n, update, denied("host", "r", "modification of", "Thing")},
@@ -235,10 +238,14 @@ func TestG49_InsertsAreOnesOwnOnceAllMembersSayThat(t *testing.T) {
 	w := newWorld(t, roleSchema)
 	w.grant([]string{"owner"}, true, nil)
 	const insert = `{"op":"insert","table":"Thing","row":{"owner":"b"}}`
+	const nothing = `{"op":"update","table":"Thing","where":[["owner","==","nobody"]],"row":{"n":5}}`
 	for _, schema := range []uint32{rowSchema - 1, rowSchema} {
 		w.must(core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
 		if got := w.as("r", "a", insert); strings.Contains(got, "permission error") != (schema == rowSchema) {
 			t.Errorf("with members of schema %d: %s", schema, got)
+		}
+		if got := w.as("r", "a", nothing); strings.Contains(got, "permission error") == (schema == rowSchema) {
+			t.Errorf("no row, with members of schema %d: %s", schema, got)
 		}
 	}
 }
@@ -287,7 +294,7 @@ func TestRolesModel(t *testing.T) {
 		of := names.Draw(t, "of")
 		changed := columns.Filter(func(l []string) bool { return len(l) > 0 }).Draw(t, "changed")
 
-		mine := true // all rows that the operation matches
+		none, mine := !slices.Contains(things, of), true // of the rows that the operation matches
 		for _, owner := range things {
 			all, own := slices.Contains(authorization, ""), slices.Contains(authorization, "owner") && owner == client
 			mine = mine && (owner != of || all || own)
@@ -307,10 +314,10 @@ func TestRolesModel(t *testing.T) {
 			all, own := slices.Contains(authorization, ""), slices.Contains(authorization, "owner") && of == client
 			op, may = `{"op":"insert","table":"Thing","row":{"owner":"`+of+`"}}`, insertDelete && (all || own)
 		case "update":
-			op, may = `{"op":"update","table":"Thing","where":[["owner","==","`+of+`"]],"row":{`+strings.Join(row, ",")+`}}`, within && mine
+			op, may = `{"op":"update","table":"Thing","where":[["owner","==","`+of+`"]],"row":{`+strings.Join(row, ",")+`}}`, none || within && mine
 		case "mutate":
 			within = !slices.ContainsFunc(changed, func(c string) bool { return c != "owner" && !slices.Contains(update, c) })
-			op, may = `{"op":"mutate","table":"Thing","where":[["owner","==","`+of+`"]],"mutations":[`+strings.Join(mutations, ",")+`]}`, within && mine
+			op, may = `{"op":"mutate","table":"Thing","where":[["owner","==","`+of+`"]],"mutations":[`+strings.Join(mutations, ",")+`]}`, none || within && mine
 		case "delete":
 			op, may = `{"op":"delete","table":"Thing","where":[["owner","==","`+of+`"]]}`, insertDelete && mine
 		}

@@ -61,6 +61,8 @@ var asked = []string{
 	`{"op":"update","table":"Chassis","where":[],"row":{"nb_cfg":2}}`,
 	`{"op":"update","table":"Chassis","where":[["name","==","nobody"]],"row":{"nb_cfg":2}}`,
 	`{"op":"update","table":"Chassis","where":[["name","==","hv1"]],"row":{"hostname":"x"}}`,
+	`{"op":"update","table":"Chassis","where":[["name","==","nobody"]],"row":{"hostname":"x"}}`,
+	`{"op":"mutate","table":"Chassis","where":[["name","==","nobody"]],"mutations":[["vtep_logical_switches","insert","x"]]}`,
 	`{"op":"mutate","table":"Chassis","where":[["name","==","hv1"]],"mutations":[["external_ids","insert",["map",[["a","b"]]]]]}`,
 	`{"op":"mutate","table":"Chassis","where":[["name","==","hv2"]],"mutations":[["external_ids","insert",["map",[["a","b"]]]]]}`,
 	`{"op":"update","table":"Encap","where":[["chassis_name","==","hv2"]],"row":{"ip":"10.0.0.9"}}`,
