@@ -56,7 +56,7 @@ type lock struct {
 	name    string
 	token   incumbent.Token // that it is held under; 0: it is not
 	queued  bool            // it is to be held as soon as it can be
-	stealer bool            // from whoever has it, until it has been held
+	stealer bool            // it was asked for by `steal`: who loses it then stands in line no more
 	taking  bool            // the command that takes it from another is on its way
 	request *request        // that is not answered; nil: it was
 	wait    *watch.Waiter
@@ -116,11 +116,14 @@ func (l *lock) judge() (judged incumbent.Index, err error) {
 	who := l.conn.who
 	what := auth.Resource{Name: l.conn.door.lockName(l.name), Holder: who.principal.Name}
 	judged, err = who.may(calls.OvsdbLock.Action(), what)
-	if err == nil && l.stealer {
+	if err == nil && l.steals() {
 		_, err = who.may(calls.OvsdbSteal.Action(), what)
 	}
 	return judged, err
 }
+
+// steals reports whether the lock is to be taken away from whoever has it: once.
+func (l *lock) steals() bool { return l.stealer && l.queued }
 
 // denied takes the lock away from a client that may not have it any more. Who was told
 // that it has it, or waits for it, is sent away, and all its locks end.
@@ -220,7 +223,7 @@ func (l *lock) claimed(r core.Result) {
 	case leases.AnswerOf(r).Lease.Session == c.session.locks.session:
 		l.got(leases.AnswerOf(r).Lease.Token)
 	case l.taking: // it says itself what came of it
-	case l.stealer:
+	case l.steals():
 		l.steal(leases.AnswerOf(r).Lease)
 	default:
 		l.answer(false)
@@ -275,7 +278,7 @@ func (l *lock) steal(held *leases.Lease) {
 }
 
 func (l *lock) stealAgain() {
-	if l.stealer && !l.over {
+	if l.steals() && !l.over {
 		l.claim()
 	}
 }
@@ -300,7 +303,7 @@ func (l *lock) got(token incumbent.Token) {
 	if l.token == token {
 		return // it was told already, by a claim and by a look
 	}
-	l.token, l.queued, l.stealer = token, false, false
+	l.token, l.queued = token, false
 	l.say(false, func() {
 		if !l.answer(true) {
 			l.conn.notify("locked", l.name)
@@ -308,9 +311,10 @@ func (l *lock) got(token incumbent.Token) {
 	})
 }
 
-// lost takes note that the lease is another's, or nobody's.
+// lost takes note that the lease is another's, or nobody's. Who asked by `lock` waits for it
+// again, as of ovsdb-server: clients that are told `stolen` do not ask again.
 func (l *lock) lost() {
-	l.token = 0
+	l.token, l.queued = 0, !l.stealer
 	l.say(true, func() { l.conn.notify("stolen", l.name) })
 }
 
@@ -408,7 +412,7 @@ func (l *lock) look() {
 	case mine && l.token == 0:
 		l.got(held.Token)
 	case !mine && l.queued && !c.queuedFor(v, held):
-		l.claim() // an offer has lapsed, and the place with it
+		l.claim() // it was lost, or an offer has lapsed, and the place with it
 		return
 	}
 	l.follow(v.Index())

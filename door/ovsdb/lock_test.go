@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
+	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/lease"
 	"github.com/incumbent-dev/incumbent/workqueue"
 )
@@ -56,7 +57,7 @@ func TestALockComesBehindWhatItsHolderWrote(t *testing.T) {
 				n := make(chan bool)
 				if !c.do(func() {
 					l := c.session.locks.byName["l"]
-					n <- len(c.session.monitors) > 0 && l != nil && !l.queued && (l.token != 0) == held
+					n <- len(c.session.monitors) > 0 && l != nil && (l.token != 0) == held
 				}) {
 					continue
 				}
@@ -82,6 +83,64 @@ func TestALockComesBehindWhatItsHolderWrote(t *testing.T) {
 	want(t, "its end", is.read(), `{"id":null,"method":"stolen","params":["l"]}`)
 	goOn()
 	wantIDs(t, "what was written then", is.read(), `{"id":null,"method":"update2","params":["m",{"Q":{"ID":{"insert":{"n":1}}}}]}`)
+}
+
+// Who asked by `lock` and loses the lock waits for it again; who asked by `steal` does not.
+func TestWhoLosesALockWaitsForIt(t *testing.T) {
+	const locked, stolen = `{"id":null,"method":"locked","params":["l"]}`, `{"id":null,"method":"stolen","params":["l"]}`
+	m := startMember(t, nil)
+	a := m.dial()
+	want(t, "the first", a.call("lock", `["l"]`), `{"locked":true}`)
+	for end, let := range map[string]func(thief *client){
+		"closed": func(thief *client) { thief.conn.Close() },
+		"unlock": func(thief *client) { want(t, "its end", thief.call("unlock", `["l"]`), `{}`) },
+		"revoked": func(thief *client) {
+			m.group.Do(leases.RevokeCommand{Name: m.door.lockName("l")})
+			want(t, "the thief", thief.read(), stolen)
+			want(t, "the thief then", thief.call("echo", `[]`), `[]`)
+		},
+		"stolen again": func(thief *client) {
+			next := m.dial()
+			want(t, "the next thief", next.call("steal", `["l"]`), `{"locked":true}`)
+			want(t, "the thief", thief.read(), stolen)
+			next.conn.Close()
+		},
+	} {
+		thief := m.dial()
+		want(t, end+": a thief", thief.call("steal", `["l"]`), `{"locked":true}`)
+		want(t, end+": the victim", a.read(), stolen)
+		let(thief)
+		want(t, end+": the victim then", a.read(), locked)
+	}
+	revoke := leases.RevokeCommand{Name: m.door.lockName("l")}
+	m.group.Do(revoke)
+	want(t, "who is alone", a.read(), stolen)
+	want(t, "who is alone then", a.read(), locked)
+	b := m.dial()
+	want(t, "who waits", b.call("lock", `["l"]`), `{"locked":false}`)
+	m.group.Do(revoke)
+	want(t, "who is not alone", a.read(), stolen)
+	want(t, "who has waited", b.read(), locked)
+	want(t, "the end of it", b.call("unlock", `["l"]`), `{}`)
+	want(t, "who was not alone", a.read(), locked)
+}
+
+// Who was told `stolen` and gives the lock up leaves the line.
+func TestWhoGivesUpAStolenLockLeavesTheLine(t *testing.T) {
+	m := startMember(t, nil)
+	a, thief := m.dial(), m.dial()
+	want(t, "the first", a.call("lock", `["l"]`), `{"locked":true}`)
+	want(t, "a thief", thief.call("steal", `["l"]`), `{"locked":true}`)
+	want(t, "the victim", a.read(), `{"id":null,"method":"stolen","params":["l"]}`)
+	waiting := func(n int32) func() bool {
+		return func() bool { return leases.Of(m.door.view()).Lease(m.door.lockName("l")).Waiting == n }
+	}
+	await(t, "the victim is in line", waiting(1))
+	want(t, "its end", a.call("unlock", `["l"]`), `{}`)
+	await(t, "nobody is", waiting(0))
+	want(t, "the thief's end", thief.call("unlock", `["l"]`), `{}`)
+	want(t, "nothing is told", a.call("echo", `[]`), `[]`)
+	want(t, "another", m.dial().call("lock", `["l"]`), `{"locked":true}`)
 }
 
 // Whose connection ends leaves the queues, too, and no session stays behind.

@@ -113,8 +113,8 @@ var ofOVSDB = []mutant{
 	{
 		name: "who may end what others hold may hold it", guarantee: "G12",
 		file: "door/ovsdb/lock.go", pkg: "./door/ovsdb", test: "^TestG12_EveryRowIsPlayedWithAndWithoutItsRight$",
-		search:  "\tif err == nil && l.stealer {\n",
-		replace: "\tif l.stealer {\n",
+		search:  "\tif err == nil && l.steals() {\n",
+		replace: "\tif l.steals() {\n",
 	},
 	{
 		name: "who may look at a database may write to it", guarantee: "G12",

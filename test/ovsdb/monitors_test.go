@@ -267,6 +267,36 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// Who loses a lock to a thief has it again after the thief's end, if it asked by `lock`.
+func TestStolenLocks(t *testing.T) {
+	p := startPeers(t, standAlone, corpusSchema)
+	one, two, three := p.connect(), p.connect(), p.connect()
+	told := func(c *pair) {
+		t.Helper()
+		var texts [2]string
+		for i, s := range c.sides {
+			m, err := s.read()
+			if err != nil {
+				t.Fatalf("%s tells nothing: %v", p.names[i], err)
+			}
+			texts[i] = c.plain(i, m)
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("%s tells %s, %s %s", p.names[0], texts[0], p.names[1], texts[1])
+		}
+	}
+	one.both("lock", "l")
+	two.both("steal", "l")
+	told(one) // stolen
+	three.both("steal", "l")
+	told(two)
+	three.both("unlock", "l")
+	told(one) // locked
+	two.both("unlock", "l")
+	one.both("unlock", "l")
+	three.both("lock", "l")
+}
+
 // What a change of conditions shows and hides comes before its answer, and is what
 // ovsdb-server tells.
 func TestConditionsChange(t *testing.T) {
