@@ -73,7 +73,7 @@ func lockRequest(c *conn, r *request)  { c.lock(r, false) }
 func stealRequest(c *conn, r *request) { c.lock(r, true) }
 
 func (c *conn) lock(r *request, steal bool) {
-	name, ok := lockOf(r)
+	name, ok := c.lockOf(r)
 	if !ok {
 		return
 	}
@@ -101,7 +101,12 @@ func (c *conn) lock(r *request, steal bool) {
 }
 
 // lockOf is the name of the lock that a request is about; false: it has been answered.
-func lockOf(r *request) (string, bool) {
+func (c *conn) lockOf(r *request) (string, bool) {
+	if c.who.remote.get().ReadOnly { // a lock from before ends with the connection
+		r.idle = true
+		r.failed("lock and unlock methods not allowed, DB server is read only.")
+		return "", false
+	}
 	name, ok := r.text(0)
 	if !ok || len(r.params) != 1 || !ovs.IsID(name) || len(name) > maxLockName {
 		r.syntax("the name of a lock is to be an <id>")
@@ -141,7 +146,7 @@ func (l *lock) denied(err error) {
 }
 
 func unlockRequest(c *conn, r *request) {
-	name, ok := lockOf(r)
+	name, ok := c.lockOf(r)
 	if !ok {
 		return
 	}

@@ -143,6 +143,24 @@ func TestWhoGivesUpAStolenLockLeavesTheLine(t *testing.T) {
 	want(t, "another", m.dial().call("lock", `["l"]`), `{"locked":true}`)
 }
 
+// Who may change nothing at its listener has no locks there.
+func TestLocksAtAListenerThatIsReadOnly(t *testing.T) {
+	const refused = `error "lock and unlock methods not allowed, DB server is read only."`
+	m := startMember(t, nil)
+	c := m.dial()
+	want(t, "a lock before", c.call("lock", `["mine"]`), `{"locked":true}`)
+	remote := m.door.conns.All()[0].who.remote
+	remote.Set(Options{ReadOnly: true})
+	for _, method := range []string{"lock", "steal", "unlock"} {
+		for _, name := range []string{"mine", "l"} {
+			want(t, method+" of "+name, c.call(method, `["`+name+`"]`), refused)
+		}
+	}
+	remote.Set(Options{})
+	want(t, "its end", c.call("unlock", `["mine"]`), `{}`)
+	want(t, "a lock then", c.call("lock", `["l"]`), `{"locked":true}`)
+}
+
 // Whose connection ends leaves the queues, too, and no session stays behind.
 func TestLocksEndWithTheirConnections(t *testing.T) {
 	m := startMember(t, nil)

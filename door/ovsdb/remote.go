@@ -18,7 +18,7 @@ type Remote struct {
 type Options struct {
 	// Role restricts what clients may change: see [table.Transact]. "": nothing does.
 	Role     string
-	ReadOnly bool          // nobody may change anything
+	ReadOnly bool          // nobody may change anything, ask for a lock or give one up
 	Probe    time.Duration // as in [Limits]; 0: what is said there
 }
 

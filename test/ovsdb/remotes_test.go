@@ -133,6 +133,44 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// readOnly is what a client is answered at a listener that a row says is read only.
+func (s *server) readOnly() (answers []string) {
+	s.t.Helper()
+	s.do("ovn-sbctl", "--db="+s.unix, "init")
+	path := filepath.Join(s.dir, "read-only")
+	s.do("ovn-sbctl", "--db="+s.unix, "set-connection", "read-only", "punix:"+path)
+	outside.Eventually(s.t, patience, "it is listened there", func() bool {
+		c, err := dial("unix:" + path)
+		if err == nil {
+			c.conn.Close()
+		}
+		return err == nil
+	})
+	c := connect(s.t, "unix:"+path)
+	for _, method := range []string{"lock", "steal", "unlock"} {
+		for _, name := range []any{"l", 1} {
+			m, err := c.ask(method, name)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			answers = append(answers, textOf(object{method: m.Result, "error": m.Error}))
+		}
+	}
+	return answers
+}
+
+// Who connects where a row says read only has no locks, as of the reference.
+func TestReadOnlyConnections(t *testing.T) {
+	need(t, "ovn-sbctl")
+	p := newPKI(t)
+	got, expected := start(t, "--ovsdb-listen", connections).readOnly(), startPeer(t, p).readOnly()
+	for i := range expected {
+		if got[i] != expected[i] {
+			t.Errorf("we answer\n%s\nthe reference\n%s", got[i], expected[i])
+		}
+	}
+}
+
 // Rows of connections are obeyed as they change, and say who is connected.
 func TestConnectionRows(t *testing.T) {
 	need(t, "ovsdb-client", "ovn-sbctl")
