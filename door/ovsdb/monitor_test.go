@@ -157,6 +157,27 @@ func TestBothAreAnswered(t *testing.T) {
 	}
 }
 
+// Of several conditions of a table that a change says the last ones count; if it says none they
+// stay what they were.
+func TestAChangeOfConditionsSaysTheLast(t *testing.T) {
+	const a, b = `{"where":[["n","==",1]]}`, `{"where":[["n","==",2]]}`
+	m := startWithSchema(t)
+	c := m.dial()
+	c.call("transact", `["T",{"op":"insert","table":"Q","row":{"n":1}},{"op":"insert","table":"Q","row":{"n":2}}]`)
+	for _, where := range []string{``, `,"where":[["n","==",1]]`} {
+		c.call("monitor_cond", `["T","m",{"Q":{"columns":["n"]`+where+`}}]`)
+		want(t, "none", c.call("monitor_cond_change", `["m","m",{"Q":[]}]`), `{}`)
+		c.call("monitor_cancel", `["m"]`)
+	}
+	c.call("monitor_cond", `["T","m",{"Q":{"columns":["n"],"where":[["n","==",1]]}}]`)
+	c.write(ask("7", "monitor_cond_change", `["m","m",{"Q":[{"where":[true]},`+a+`,`+b+`]}]`))
+	if got := c.read(); !strings.Contains(got, `{"delete":null}`) || !strings.Contains(got, `{"insert":{"n":2}}`) {
+		t.Errorf("the last: %s", got)
+	}
+	want(t, "the answer", c.answer(), `{}`)
+	want(t, "the same", c.call("monitor_cond_change", `["m","m",{"Q":[`+a+`,{"where":[]},`+b+`]}]`), `{}`)
+}
+
 // Rows that have more bytes than are handed on at once come as one object.
 func TestALargeTableIsToldWhole(t *testing.T) {
 	const rows = 40

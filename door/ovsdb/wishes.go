@@ -188,7 +188,8 @@ func (w *wish) order(t *ovs.Table) *ovs.Error {
 	return nil
 }
 
-// changed is wishes with other conditions for some tables.
+// changed is wishes with other conditions for some tables: those that are said last of each,
+// as of ovsdb-server. Where none are said they stay what they were.
 func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 	if v.Kind() != ovs.Object {
 		return nil, syntaxError("conditions are an object of tables")
@@ -204,17 +205,17 @@ func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 		if want.Kind() != ovs.Array {
 			return nil, syntaxError("the conditions of table %s are in an array", name)
 		}
-		w := wish{table: at, columns: out[k].columns, known: out[k].known}
+		w := &out[k]
 		for _, one := range want.Elements() {
+			w.where, w.all = nil, false
 			where, there := one.Member("where")
 			if err := w.narrow(t, where, there); err != nil {
 				return nil, err
 			}
+			if err := w.order(t); err != nil {
+				return nil, err
+			}
 		}
-		if err := w.order(t); err != nil {
-			return nil, err
-		}
-		out[k] = w
 	}
 	return out, nil
 }

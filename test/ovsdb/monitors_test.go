@@ -325,6 +325,11 @@ func TestConditionsChange(t *testing.T) {
 				}
 				w.transact(update("Root", where("name", "==", "a"), object{"i": 100 + i}), update("Root", where("name", "==", "b"), object{"r": i}))
 			}
+			w.both("monitor_cond_change", id, id, object{"Root": []any{}}) // they stay
+			a, b := object{"where": where("name", "==", "a")}, object{"where": where("name", "==", "b")}
+			w.both("monitor_cond_change", id, id, object{"Root": []any{object{"where": []any{true}}, a, b}}) // the last counts
+			w.both("monitor_cond_change", id, id, object{"Root": []any{b, object{"where": []any{}}}})
+			w.both("monitor_cond_change", id, id, object{"Root": []any{}, "Child": []any{}})
 			w.both("monitor_cond_change", id, id, object{"Root": []any{object{"where": []any{false}}}, "Child": []any{object{"where": []any{false}}}})
 			w.both("monitor_cancel", id)
 			w.transact(remove("Root", []any{}))
