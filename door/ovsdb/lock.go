@@ -193,22 +193,30 @@ func (l *lock) heard(place admit.Place, then func(core.Result)) func(core.Result
 	}
 }
 
+// begin judges what is to be asked of the log for the lock, and has a place for it; false: the
+// lock is denied, or there is no place and the step is taken again later.
+func (l *lock) begin(again func()) (judged incumbent.Index, place admit.Place, ok bool) {
+	judged, err := l.judge()
+	if err != nil {
+		l.denied(err)
+		return 0, admit.Place{}, false
+	}
+	if place, ok = l.conn.placeForLock(); !ok {
+		l.conn.door.putOff(l.later(again))
+	}
+	return judged, place, ok
+}
+
 // claim claims the lease, or takes a place in its queue.
 func (l *lock) claim() {
 	if l.over {
 		return
 	}
-	judged, err := l.judge()
-	if err != nil {
-		l.denied(err)
+	judged, place, ok := l.begin(l.claim)
+	if !ok {
 		return
 	}
 	c := l.conn
-	place, ok := c.placeForLock()
-	if !ok {
-		c.door.putOff(l.later(l.claim))
-		return
-	}
 	l.asked = true
 	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
 	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, l.heard(place, l.claimed))
@@ -257,17 +265,11 @@ func (l *lock) refused(err *incumbent.Error) {
 // steal has the lease handed over by who holds it, past the queue. The door has judged
 // whether its caller may, so the command is on the member's own account.
 func (l *lock) steal(held *leases.Lease) {
-	judged, err := l.judge()
-	if err != nil {
-		l.denied(err)
+	judged, place, ok := l.begin(l.stealAgain)
+	if !ok {
 		return
 	}
 	c := l.conn
-	place, ok := c.placeForLock()
-	if !ok {
-		c.door.putOff(l.later(l.stealAgain))
-		return
-	}
 	l.taking = true
 	origin := c.who.origin()
 	origin.Principal = ""
