@@ -21,8 +21,8 @@ func (m *member) stall() (f *feed, goOn func()) {
 	await(m.tb, "the feed has nothing to do", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		idle := !f.running
-		f.running = true
+		idle := !f.tasks.running
+		f.tasks.running = true
 		return idle
 	})
 	return f, func() { m.door.work.Put(f.run) }
@@ -31,8 +31,8 @@ func (m *member) stall() (f *feed, goOn func()) {
 // turn has a feed that is stalled do the first of what it has to do.
 func (f *feed) turn() {
 	f.mu.Lock()
-	task := f.tasks[0]
-	f.tasks = f.tasks[1:]
+	task := f.tasks.list[0]
+	f.tasks.list = f.tasks.list[1:]
 	f.mu.Unlock()
 	task()
 }

@@ -33,8 +33,7 @@ type conn struct {
 	slow    *time.Timer // ends the wait for that; nil: nothing is waited for
 
 	mu      sync.Mutex // guards what follows; held to change it
-	tasks   []func()
-	running bool  // somebody runs the tasks, or is about to
+	tasks   taskList
 	closed  bool  // nothing is run any more but what was put in until then
 	held    bool  // the worker waits to be woken for what it has
 	queued  int   // messages that are there whole and not looked at
@@ -77,29 +76,17 @@ func (c *conn) gone() bool {
 	return c.closed
 }
 
+// put is do for whoever has mu.
 func (c *conn) put(task func()) {
-	if c.tasks = append(c.tasks, task); !c.running {
-		c.running = true
+	if c.tasks.add(task) {
 		c.door.work.Put(c.run)
 	}
 }
 
-// run runs tasks that wait, a bounded number at a time.
 func (c *conn) run() {
-	for range tasksAtATime {
-		c.mu.Lock()
-		if len(c.tasks) == 0 {
-			c.running, c.tasks = false, nil
-			c.mu.Unlock()
-			return
-		}
-		task := c.tasks[0]
-		c.tasks[0] = nil
-		c.tasks = c.tasks[1:]
-		c.mu.Unlock()
-		task()
+	if c.tasks.run(&c.mu) {
+		c.door.work.Put(c.run)
 	}
-	c.door.work.Put(c.run)
 }
 
 // Readable takes whatever has come.

@@ -22,9 +22,8 @@ type feed struct {
 	door *Door
 	name string
 
-	mu      sync.Mutex // guards tasks and running; held to change them
-	tasks   []func()
-	running bool
+	mu    sync.Mutex // guards tasks; held to change them
+	tasks taskList
 
 	reader   *watch.Reader // nil: nobody follows
 	events   []*watch.Event
@@ -100,28 +99,15 @@ func (f *feeds) close() {
 func (f *feed) do(task func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tasks = append(f.tasks, task); !f.running {
-		f.running = true
+	if f.tasks.add(task) {
 		f.door.work.Put(f.run)
 	}
 }
 
-// run runs tasks that wait, a bounded number at a time.
 func (f *feed) run() {
-	for range tasksAtATime {
-		f.mu.Lock()
-		if len(f.tasks) == 0 {
-			f.running, f.tasks = false, nil
-			f.mu.Unlock()
-			return
-		}
-		task := f.tasks[0]
-		f.tasks[0] = nil
-		f.tasks = f.tasks[1:]
-		f.mu.Unlock()
-		task()
+	if f.tasks.run(&f.mu) {
+		f.door.work.Put(f.run)
 	}
-	f.door.work.Put(f.run)
 }
 
 // follow begins to follow the database, if that is not done.

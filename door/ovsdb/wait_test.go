@@ -40,7 +40,7 @@ func TestWaitsSeeWhatCameMeanwhile(t *testing.T) {
 	w.until("the other is about to wait", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return len(f.tasks) > 0
+		return len(f.tasks.list) > 0
 	})
 	w.call("transact", `["T",{"op":"insert","table":"Q","row":{"n":5}}]`)
 	close(release)
@@ -131,7 +131,7 @@ func TestG40_WakesDoNotGoBeforeOtherWork(t *testing.T) {
 		n := 0 // the first that were woken when the queue was looked at
 		for _, c := range m.door.conns.All() {
 			c.mu.Lock()
-			n += len(c.tasks)
+			n += len(c.tasks.list)
 			c.mu.Unlock()
 		}
 		if n > wokenAtOnce {
