@@ -136,7 +136,7 @@ func retryAfterSeconds(ms uint32) string {
 // tooLargeBody is what a request over the limit is told, whoever finds out.
 func tooLargeBody(limit int) error {
 	return incumbent.Errorf(incumbent.TooLarge, "the request is over %d bytes", limit).
-		WithHint("send less in one call: fewer operations or extensions, or a smaller value")
+		WithHint("split it: send fewer operations or extensions in one call; of one value that is too large, less")
 }
 
 // statusOf is the HTTP status of an error outside a call: the upgrade to a
