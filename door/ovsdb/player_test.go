@@ -28,10 +28,12 @@ func TestPlay(t *testing.T) { playAt(t, startWithSchema(t)) }
 func TestPlayWithLostChanges(t *testing.T) {
 	m := startWithSchema(t)
 	m.forgetful()
-	playAt(t, m)
-	if m.gaps() == 0 {
-		t.Error("no changes were lost")
+	for range 20 { // what is lost depends on who is slow, and in one play of thirty nobody is
+		if playAt(t, m); m.gaps() > 0 {
+			return
+		}
 	}
+	t.Error("no changes were lost")
 }
 
 func playAt(t *testing.T, m *member) {
