@@ -242,6 +242,10 @@ func extendFrame(leases []*Lease) *apiv1.ClientFrame {
 	for i, l := range leases {
 		tokens[i] = uint64(l.token)
 	}
+	return tokensFrame(tokens...)
+}
+
+func tokensFrame(tokens ...uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_ExtendTokens{ExtendTokens: &apiv1.ExtendTokens{Tokens: tokens}}}
 }
 

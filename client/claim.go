@@ -209,12 +209,25 @@ func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbe
 	}
 }
 
-// acceptOnce is accept; again says that nothing could be confirmed yet.
+// acceptOnce is accept; again says that nothing could be confirmed yet. An extension needs no
+// attachment: it counts only with the beat beside it, for another run may have the session.
 func (s *Session) acceptOnce(ctx context.Context, name incumbent.Name, token incumbent.Token) (l *Lease, again, err error) {
 	var sent time.Duration
-	a, _, err := s.attempt(ctx, always, func() *apiv1.ClientFrame {
+	a, _, err := s.attemptBy(ctx, always, func(l *link) (*apiv1.ServerFrame, error) {
 		sent = s.clock()
-		return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_ExtendTokens{ExtendTokens: &apiv1.ExtendTokens{Tokens: []uint64{uint64(token)}}}}
+		beat, extension := beatFrame(), tokensFrame(uint64(token))
+		answers, err := l.post(beat, extension)
+		if err != nil {
+			return nil, err
+		}
+		a, err := l.await(ctx, beat, answers[0])
+		if a == nil {
+			return nil, err
+		}
+		if !s.beatAnswered(sent, a) { // if it is another run's, this one is about to be told
+			return a, incumbent.Errorf(incumbent.Unavailable, "the session is not known to be attached")
+		}
+		return l.await(ctx, extension, answers[1])
 	})
 	if err != nil {
 		return nil, nil, err
@@ -362,13 +375,18 @@ func always(error, bool) bool { return true }
 // has answered. Whether what was refused for now is repeated, again says; what no
 // member has answered is asked for over the next link.
 func (s *Session) attempt(ctx context.Context, again func(err error, unsure bool) bool, frame func() *apiv1.ClientFrame) (a *apiv1.ServerFrame, unsure bool, err error) {
+	return s.attemptBy(ctx, again, func(l *link) (*apiv1.ServerFrame, error) { return l.call(ctx, frame()) })
+}
+
+// attemptBy is attempt for what is asked over a link by call.
+func (s *Session) attemptBy(ctx context.Context, again func(err error, unsure bool) bool, call func(*link) (*apiv1.ServerFrame, error)) (a *apiv1.ServerFrame, unsure bool, err error) {
 	s.budget.first(1)
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		l, err := s.waitLink(ctx)
 		if err != nil {
 			return nil, unsure, err
 		}
-		a, err := l.call(ctx, frame())
+		a, err := call(l)
 		if err == nil {
 			err = DetailError(a.GetOperation().GetError())
 		}

@@ -303,8 +303,8 @@ func TestG02_AFormerRunThatMayHaveComeBack(t *testing.T) {
 			}()
 			if accepting { // and the link breaks before this is answered
 				time.Sleep(formerTTL)
-				if f := m.next(); f.GetExtendTokens() == nil {
-					t.Fatalf("not taken over, but %v", f)
+				if beat, f := m.next(), m.next(); beat.GetBeat() == nil || f.GetExtendTokens() == nil {
+					t.Fatalf("not taken over, but %v and %v", beat, f)
 				}
 			} else {
 				time.Sleep(formerTTL / 2)
@@ -351,8 +351,8 @@ func TestG02_CloseWaitsForFormerRuns(t *testing.T) {
 	}
 }
 
-// Over a stream that has lost the session nothing is extended any more, whatever it says of
-// the leases: the run that has the session counts on that.
+// Over a stream that has lost the session nothing is extended any more, nor granted, whatever it
+// says of the leases: the run that has the session counts on that.
 func TestG02_ABeatWithoutTheSessionExtendsNothing(t *testing.T) {
 	beaten := func(b *apiv1.Beaten) *apiv1.ServerFrame {
 		return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_Beaten{Beaten: b}}
@@ -380,10 +380,16 @@ func TestG02_ABeatWithoutTheSessionExtendsNothing(t *testing.T) {
 				if f.GetBeat() != nil {
 					return c.answer
 				}
-				return &apiv1.ServerFrame{Answer: &apiv1.ServerFrame_TokensExtended{TokensExtended: &apiv1.TokensExtended{HeldMs: 30_000}}}
+				return (&beats{}).answer(f)
 			})
 			if _, ok := s.beat(10*time.Second, time.Second); !ok || l.Remaining() > 10*time.Second != c.counts {
 				t.Errorf("%v after %v: %v left", c.answer, c.since, l.Remaining())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			granted, err := s.Claim(ctx, named("other"), ClaimOptions{})
+			if c.counts != (err == nil && granted.Held()) || !c.counts && !errors.Is(err, context.DeadlineExceeded) || s.givenBack(200) {
+				t.Errorf("%v after %v: claimed %v, %v", c.answer, c.since, granted, err)
 			}
 			s.drop()
 		})
