@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -198,6 +199,35 @@ func TestAbandonedClaimIsGivenBackOnTheSameLink(t *testing.T) {
 			t.Errorf("the next claim: %v, want Held", c.err)
 		}
 		m.nothing()
+	})
+}
+
+// What a claim was granted, and may not be extended, is given back: the session would keep it
+// for nobody. What is held already stays held.
+func TestWhatMayNotBeExtendedIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := scriptedSession(t)
+		var released []uint64
+		m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+			if f.GetExtendTokens() != nil {
+				return &apiv1.ServerFrame{Error: &apiv1.Error{Kind: incumbent.Denied.String()}}
+			}
+			if r := f.GetOperation().GetRelease(); r != nil {
+				released = append(released, r.Token)
+			}
+			return (&beats{}).answer(f)
+		})
+		if l, err := s.Claim(t.Context(), named("db"), ClaimOptions{}); incumbent.KindOf(err) != incumbent.Denied {
+			t.Errorf("claimed: %v, %v", l, err)
+		}
+		if _, ok := s.beat(10*time.Second, time.Second); !ok || !slices.Equal(released, []uint64{200}) || s.givenBack(200) {
+			t.Errorf("released %v", released)
+		}
+		held := s.take(named("db"), 200, s.clock()+time.Minute)
+		if l, err := s.Claim(t.Context(), named("db"), ClaimOptions{}); incumbent.KindOf(err) != incumbent.Denied || !held.Held() || s.givenBack(200) {
+			t.Errorf("claimed again: %v, %v, held %v", l, err, held.Held())
+		}
+		s.drop()
 	})
 }
 

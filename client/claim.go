@@ -200,6 +200,9 @@ func (s *Session) awaitOffer(ctx context.Context, name incumbent.Name, offer <-c
 func (s *Session) accept(ctx context.Context, name incumbent.Name, token incumbent.Token) (*Lease, error) {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		lease, again, err := s.acceptOnce(ctx, name, token)
+		if err != nil && ctx.Err() == nil {
+			s.giveBackGrant(name, token) // refused for good: beats would keep it for nobody
+		}
 		if err != nil || again == nil {
 			return lease, err
 		}
@@ -281,6 +284,16 @@ func (s *Session) giveBack(name incumbent.Name, token incumbent.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.back[token] = name
+}
+
+// giveBackGrant is giveBack for what could not be accepted, unless it is held here already, or
+// is what a former run held.
+func (s *Session) giveBackGrant(name incumbent.Name, token incumbent.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[token] == nil && !s.isFormer(name, token) {
+		s.back[token] = name
+	}
 }
 
 func (s *Session) givenBack(token incumbent.Token) bool {
