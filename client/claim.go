@@ -368,9 +368,10 @@ func (s *Session) claimsAgain(err error, unsure bool) bool {
 	return (unsure || incumbent.KindOf(err) != incumbent.Overloaded) && s.again(err, unsure)
 }
 
-// rebased is again for what carries a key, which no request carried before. Refused for its
-// base, it gets another; if an attempt before that may have been executed, nobody knows any
-// more, and it is not repeated.
+// rebased is again for what carries a key. Refused for its base, it gets another; if an attempt
+// before that may have been executed, nobody knows any more, and it is not repeated. What became
+// of an earlier request with the same key it does not ask: of requests that are sent more than
+// once under one key, as those that leave a queue, twice has to be the same as once.
 func rebased(key *apiv1.Idempotency, again func(error, bool) bool) func(error, bool) bool {
 	return func(err error, unsure bool) bool {
 		base := newBase(err)
