@@ -389,7 +389,7 @@ var ofClients = []mutant{
 		name: "a beat without the session extends its leases", guarantee: "G02",
 		file: "client/beat.go", pkg: "./client", test: "^TestG02_ABeatWithoutTheSessionExtendsNothing$",
 		search:  "\t\t\tcase ours || a.Error != nil:",
-		replace: "\t\t\tdefault:",
+		replace: "\t\t\tcase ours || a.Error != nil || true:",
 	},
 	{
 		name: "only a timer says that a lease has passed", guarantee: "G38",
