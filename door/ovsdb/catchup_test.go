@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/watch"
 )
 
@@ -94,9 +95,11 @@ func TestG20_MonitorsOutliveLostChanges(t *testing.T) {
 	}
 }
 
-// last is the id of the newest transaction.
-func (m *member) last() string {
-	return table.Of(m.door.view()).Database(m.door.namespace, "T").LastTxn().String()
+// last is the id of the newest transaction, as clients know it.
+func (m *member) last() string { return m.door.feeds.of("T").shared(m.lastTxn()).String() }
+
+func (m *member) lastTxn() ovs.UUID {
+	return table.Of(m.door.view()).Database(m.door.namespace, "T").LastTxn()
 }
 
 // wantRows fails unless an update says these things of rows of P, in any order.

@@ -21,6 +21,7 @@ import (
 type feed struct {
 	door *Door
 	name string
+	cid  ovs.UUID // of the database in its cluster
 
 	mu    sync.Mutex // guards tasks; held to change them
 	tasks taskList
@@ -69,9 +70,19 @@ func (f *feeds) of(name string) *feed {
 		return x
 	}
 	name = strings.Clone(name) // it is part of a message
-	x := &feed{door: f.door, name: name, groups: map[string]*group{}, waits: map[*txn][]int{}, touched: map[int]incumbent.Index{}}
+	x := &feed{door: f.door, name: name, cid: uuidFor(f.door.cfg.Standing().Cluster, name), groups: map[string]*group{}, waits: map[*txn][]int{}, touched: map[int]incumbent.Index{}}
 	f.byName[name] = x
 	return x
+}
+
+// shared is the id of a transaction as clients know it on all members of the cluster, or of
+// what clients say the id here. Ids follow from the log's index: as they are, who has seen
+// a change of another cluster, which was here before, would resume behind one of this.
+func (f *feed) shared(txn ovs.UUID) ovs.UUID {
+	for i := range len(txn) / 2 { // the second half is the index
+		txn[i] ^= f.cid[i]
+	}
+	return txn
 }
 
 func (f *feeds) all() []*feed {

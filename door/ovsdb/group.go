@@ -186,7 +186,7 @@ func deliver(hits []*spec, c *change) {
 func (g *group) body(txn ovs.UUID) []byte {
 	var b []byte
 	if g.version == since {
-		b = append(append(append(b, '"'), txn.String()...), `",`...)
+		b = append(append(append(b, '"'), g.feed.shared(txn).String()...), `",`...)
 	}
 	b = append(b, '{')
 	for i, s := range g.hits {

@@ -155,7 +155,7 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		r.result(m.group.snapshot(state)...)
 		return
 	}
-	now := append([]byte{'"'}, state.LastTxn().String()...)
+	now := append([]byte{'"'}, f.shared(state.LastTxn()).String()...)
 	now = append(now, `",`...)
 	if changes, found := m.resumes(state, last); found {
 		r.result([]byte(`[true,`), now, f.composed(m.group.specs, changes), []byte{']'})
@@ -170,7 +170,7 @@ func (m *monitor) resumes(state contents, last ovs.UUID) ([]*change, bool) {
 	if last == (ovs.UUID{}) {
 		return nil, false
 	}
-	return state.Since(last)
+	return state.Since(m.feed.shared(last))
 }
 
 // refused answers that there will be no monitor.
@@ -403,7 +403,7 @@ func (f *feed) transition(was, is *group, state contents) []byte {
 	if len(hits) == 0 {
 		return nil
 	}
-	g := &group{version: is.version, hits: hits}
+	g := &group{feed: f, version: is.version, hits: hits}
 	body := g.body(state.LastTxn())
 	for _, s := range hits {
 		s.found = nil

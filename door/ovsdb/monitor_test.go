@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
 const testSchema = `{"name":"T","version":"1.0.0","tables":{
@@ -234,4 +236,49 @@ func TestMonitorsAndTransactionsAreCounted(t *testing.T) {
 	monitors(2)
 	writer.call("convert", `["T",`+strings.Replace(testSchema, `"1.0.0"`, `"1.0.1"`, 1)+`]`)
 	monitors(0)
+}
+
+// Who resumes is told of what it has missed by every member of its cluster, and of all rows
+// by another cluster, whose log has something else at the same index.
+func TestG20_WhoResumesIsOfTheSameCluster(t *testing.T) {
+	start := func(cluster byte, names ...string) *member {
+		m := startMember(t, func(c *Config) {
+			c.Schemas = [][]byte{[]byte(testSchema)}
+			c.Standing = func() Standing { return Standing{Cluster: [16]byte{cluster}, Connected: true} }
+		})
+		w := m.dial()
+		for _, name := range names {
+			w.call("transact", `["T",{"op":"insert","table":"P","row":{"name":"`+name+`"}}]`)
+		}
+		return m
+	}
+	resume := func(m *member, last string) string {
+		return m.dial().call("monitor_cond_since", `["T","m",{"P":{"columns":["name"]}},"`+last+`"]`)
+	}
+	a, same, other := start(1, "one", "two"), start(1, "one", "two"), start(2, "three", "four")
+	if a.lastTxn() != same.lastTxn() || a.lastTxn() != other.lastTxn() {
+		t.Fatalf("the logs end with %v, %v and %v", a.lastTxn(), same.lastTxn(), other.lastTxn())
+	}
+	begun := a.dial()
+	got := begun.call("monitor_cond_since", `["T","m",{"P":{"columns":["name"]}},"`+(ovs.UUID{}).String()+`"]`)
+	last := strings.Split(got, `"`)[1]
+	if !strings.HasPrefix(got, `[false,"`) {
+		t.Fatalf("who begins: %s", got)
+	}
+	want(t, "the member itself", resume(a, last), `[true,"`+last+`",{}]`)
+	want(t, "another of the cluster", resume(same, last), `[true,"`+last+`",{}]`)
+	if got := resume(other, last); !strings.HasPrefix(got, `[false,"`) || !strings.Contains(got, "three") || !strings.Contains(got, "four") || strings.Contains(got, last) {
+		t.Errorf("another cluster: %s", got)
+	}
+	a.dial().call("transact", `["T",{"op":"insert","table":"P","row":{"name":"five"}}]`)
+	same.dial().call("transact", `["T",{"op":"insert","table":"P","row":{"name":"five"}}]`)
+	told := strings.Split(begun.read(), `"params":["m","`)[1][:len(last)]
+	want(t, "by what an update says", resume(same, told), `[true,"`+told+`",{}]`)
+	if got := resume(same, last); !strings.HasPrefix(got, `[true,"`+told+`",`) || strings.Count(got, "insert") != 1 {
+		t.Errorf("what was missed: %s", got)
+	}
+	begun.write(ask("7", "monitor_cond_change", `["m","m",{"P":[{"where":[["name","==","one"]]}]}]`))
+	if got := begun.read(); !strings.Contains(got, `"params":["m","`+told+`",`) {
+		t.Errorf("the change of a condition: %s", got)
+	}
 }

@@ -81,6 +81,12 @@ var ofTables = []mutant{
 		replace: "if p.row(at) != nil {",
 	},
 	{
+		name: "who has seen changes of another cluster resumes behind one of this", guarantee: "G20",
+		file: "door/ovsdb/feed.go", pkg: "./door/ovsdb", test: "^TestG20_WhoResumesIsOfTheSameCluster$",
+		search:  "uuidFor(f.door.cfg.Standing().Cluster, name)",
+		replace: "uuidFor([16]byte{}, name)",
+	},
+	{
 		name: "a wait for rows is content with some of them", guarantee: "G24",
 		file: "core/table/operate.go", pkg: "./core/table", test: "^TestModel$",
 		search:  "if same = same && is.Len() == expected.Len(); same == o.Equal {",

@@ -31,7 +31,7 @@ type Database struct {
 	Rows          uint64                 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`                                // that they cost, about
 	SchemaIndex   uint64                 `protobuf:"varint,7,opt,name=schema_index,json=schemaIndex,proto3" json:"schema_index,omitempty"` // of the command that brought the schema; of one being loaded, that which began the load
-	TxnId         string                 `protobuf:"bytes,8,opt,name=txn_id,json=txnId,proto3" json:"txn_id,omitempty"`                    // of the newest change, as monitor_cond_since knows it
+	TxnId         string                 `protobuf:"bytes,8,opt,name=txn_id,json=txnId,proto3" json:"txn_id,omitempty"`                    // of the newest change, in the log of this cluster: clients of OVSDB know it by another
 	Owner         string                 `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`                                 // the principal whose quota it counts against
 	Loading       bool                   `protobuf:"varint,10,opt,name=loading,proto3" json:"loading,omitempty"`                           // it is being loaded: nobody sees it yet
 	unknownFields protoimpl.UnknownFields
