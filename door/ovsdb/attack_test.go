@@ -356,3 +356,38 @@ func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {
 		})
 	}
 }
+
+// A text that is no UTF-8 is an error of where it stands, and no end of the connection: one
+// of a column is a constraint violation, in a comment it does no harm.
+func TestTextsThatAreNoUTF8(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	const violation, fails = `[{"details":"not a valid UTF-8 string","error":"constraint violation"}]`, `"error":"syntax error"`
+	for _, x := range []struct{ method, params, answer, has string }{
+		{"transact", "[\"T\",{\"op\":\"insert\",\"table\":\"P\",\"row\":{\"name\":\"a\xffb\"}}]", violation, ""},
+		{"transact", "[\"T\",{\"op\":\"insert\",\"table\":\"P\",\"row\":{\"tags\":[\"set\",[\"a\",\"\xff\"]]}}]", violation, ""},
+		{"transact", "[\"T\",{\"op\":\"select\",\"table\":\"P\",\"where\":[[\"name\",\"==\",\"\xff\"]]}]", violation, ""},
+		{"transact", "[\"T\",{\"op\":\"mutate\",\"table\":\"P\",\"where\":[],\"mutations\":[[\"tags\",\"insert\",\"\xff\"]]}]", violation, ""},
+		{"transact", "[\"T\",{\"op\":\"comment\",\"comment\":\"\xff\"},{\"op\":\"delete\",\"table\":\"P\",\"where\":[]}]", `[{},{"count":0}]`, ""},
+		{"transact", "[\"T\",{\"op\":\"comment\",\"comment\":\"\xff\"},{\"op\":\"insert\",\"table\":\"P\",\"row\":{\"name\":\"n\"}}]", "", `[{},{"uuid":`},
+		{"transact", "[\"T\",{\"op\":\"select\",\"table\":\"\xff\",\"where\":[]}]", "", fails},
+		{"transact", "[\"T\",{\"op\":\"\xff\"}]", "", fails},
+		{"transact", "[\"T\",{\"op\":\"assert\",\"lock\":\"\xff\"}]", "", fails},
+		{"transact", "[\"T\",{\"op\":\"insert\",\"table\":\"P\",\"uuid-name\":\"\xff\",\"row\":{}}]", "", fails},
+		{"transact", "[\"T\",{\"op\":\"insert\",\"table\":\"P\",\"row\":{\"\xff\":1}}]", "", `"error":"unknown column"`},
+		{"transact", "[\"\xff\"]", "", "error {"},
+		{"lock", "[\"\xff\"]", "", fails},
+		{"get_schema", "[\"\xff\"]", "", "error {"},
+		{"monitor", "[\"T\",null,{\"\xff\":{}}]", "", "error {"},
+		{"monitor", "[\"T\",null,{\"P\":{\"columns\":[\"\xff\"]}}]", "", "error {"},
+		{"convert", "[\"T\",{\"name\":\"T\",\"version\":\"1.0.0\",\"tables\":{\"P\":{\"columns\":{\"name\":{\"type\":{\"key\":{\"type\":\"string\",\"enum\":\"\xff\"}}}}}}}]", "", fails},
+		{"\xff", "[]", "error \"unknown method\"", ""},
+		{"echo", "[\"\xff\"]", `["?"]`, ""},
+	} {
+		got := c.call(x.method, x.params)
+		if x.answer != "" && got != x.answer || !strings.Contains(got, x.has) {
+			t.Errorf("%s %q: %s", x.method, x.params, got)
+		}
+		want(t, "the connection", c.call("echo", `[1]`), `[1]`)
+	}
+}

@@ -124,8 +124,7 @@ func convertRequest(c *conn, r *request) {
 		r.refuse(table.ConvertDenied(o.Role, c.who.name, name))
 		return
 	}
-	text := r.params[1].Append(nil)
-	s, bad := ovs.ParseSchema(text)
+	s, bad := ovs.SchemaOf(r.params[1])
 	switch {
 	case bad != nil:
 		r.refuse(bad)
@@ -135,7 +134,7 @@ func convertRequest(c *conn, r *request) {
 		return
 	}
 	d := c.door
-	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: text}
+	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: r.params[1].Append(nil)}
 	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: r.judged}}, cmd, func(res core.Result) {
 		f := d.feeds.of(name)
 		f.do(func() { f.when(res.Index, func() { r.resume(func() { c.converted(r, name, rules, res) }) }) })

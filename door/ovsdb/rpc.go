@@ -30,7 +30,7 @@ type request struct {
 // values.
 func (c *conn) serve(message []byte, size int, fits bool) {
 	c.looked()
-	v, err := ovs.ParseJSON(unsafe.String(&message[0], len(message))) // nobody changes it any more
+	v, err := ovs.ParseMessage(unsafe.String(&message[0], len(message))) // nobody changes it any more
 	if err != nil {
 		c.door.counts.malformed.Add(1)
 		c.finished(size, true)

@@ -101,6 +101,8 @@ func parseAtom(v Value, t *BaseType, named func(string) UUID) (a Atom, err *Erro
 		a = BooleanAtom(v.kind == True)
 	case t.Kind == String && v.kind == Text:
 		a = StringAtom(v.text)
+	case t.Kind == String && v.kind == Garbled:
+		return a, Errorf(ConstraintError, "not a valid UTF-8 string")
 	case t.Kind == UUIDKind:
 		u, err := parseUUIDValue(v, named)
 		return UUIDAtom(u), err

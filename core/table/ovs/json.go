@@ -22,6 +22,7 @@ const (
 	Text
 	Array
 	Object
+	Garbled // a text that is no UTF-8: see [ParseMessage]
 )
 
 // Value is a JSON value. Its texts may alias the text that was parsed.
@@ -35,7 +36,7 @@ type Value struct {
 // Kind returns the kind.
 func (v Value) Kind() ValueKind { return v.kind }
 
-// Text returns a Text's.
+// Text returns a Text's, and of one that is Garbled what is left of it, which is UTF-8.
 func (v Value) Text() string { return v.text }
 
 // Int returns the number of a NumberInteger.
@@ -100,7 +101,7 @@ func (v Value) append(b []byte, sorted bool) []byte {
 		return strconv.AppendInt(b, v.Int(), 10)
 	case NumberReal:
 		return appendReal(b, v.Float())
-	case Text:
+	case Text, Garbled:
 		return AppendString(b, v.text)
 	case Array:
 		b = append(b, '[')

@@ -11,8 +11,16 @@ import (
 // ParseJSON parses one JSON text. Of members of one name the last counts. Numbers
 // are 64-bit integers or reals; texts are UTF-8 without a zero byte. What it
 // returns aliases s. Its errors have name "syntax error" and no Syntax.
-func ParseJSON(s string) (Value, *Error) {
-	p := jsonParser{s: s, stack: make([]Value, 0, roomFor(s, shallow))}
+func ParseJSON(s string) (Value, *Error) { return parse(s, false) }
+
+// ParseMessage is [ParseJSON] of what a client sends: a text that is no UTF-8 is Garbled, so
+// that what is wrong with it is said of where it stands, and is no text for whoever wants
+// one. In it, and in the name of a member, each run of bytes that are none is a question
+// mark, which takes no more room, and stands in no name that is known.
+func ParseMessage(s string) (Value, *Error) { return parse(s, true) }
+
+func parse(s string, garbled bool) (Value, *Error) {
+	p := jsonParser{s: s, garbled: garbled, stack: make([]Value, 0, roomFor(s, shallow))}
 	v, ok := p.value(0)
 	if ok {
 		p.space()
@@ -26,6 +34,7 @@ func ParseJSON(s string) (Value, *Error) {
 
 type jsonParser struct {
 	s       string
+	garbled bool // texts may be
 	at      int
 	problem string
 	values  int     // so far
@@ -77,8 +86,7 @@ func (p *jsonParser) value(depth int) (Value, bool) {
 	}
 	switch c := p.next(); {
 	case c == '"':
-		s, ok := p.text()
-		return Value{kind: Text, text: s}, ok
+		return p.text()
 	case c == '{':
 		return p.object(depth)
 	case c == '[':
@@ -167,7 +175,7 @@ func (p *jsonParser) object(depth int) (Value, bool) {
 		if !ok {
 			return v, false
 		}
-		p.stack = append(p.stack, Value{kind: Text, text: name}, v)
+		p.stack = append(p.stack, Value{kind: Text, text: name.text}, v)
 		switch p.next() {
 		case ',':
 			p.at++
@@ -308,49 +316,54 @@ func exactInteger(text string) (int64, bool) {
 }
 
 // text reads a string.
-func (p *jsonParser) text() (string, bool) {
+func (p *jsonParser) text() (Value, bool) {
 	p.at++
 	from := p.at
 	for i := from; i < len(p.s); i++ {
 		switch c := p.s[i]; {
 		case c == '"':
-			p.at = i + 1
 			if s := p.s[from:i]; utf8.ValidString(s) {
-				return s, true
+				p.at = i + 1
+				return Value{kind: Text, text: s}, true
 			}
-			_, ok := p.bad("invalid UTF-8 sequence in string")
-			return "", ok
+			return p.noText(p.s[from:i], i)
 		case c == '\\':
 			return p.escaped(from, i)
 		case c < ' ':
 			p.at = i
-			_, ok := p.bad("unescaped control character in string")
-			return "", ok
+			return p.bad("unescaped control character in string")
 		}
 	}
 	p.at = len(p.s)
-	_, ok := p.bad("unexpected end of input in quoted string")
-	return "", ok
+	return p.bad("unexpected end of input in quoted string")
+}
+
+// noText is a string that is no UTF-8, and ends at i.
+func (p *jsonParser) noText(s string, i int) (Value, bool) {
+	p.at = i + 1
+	if !p.garbled {
+		return p.bad("invalid UTF-8 sequence in string")
+	}
+	return Value{kind: Garbled, text: strings.ToValidUTF8(s, "?")}, true
 }
 
 // escaped reads the rest of a string whose first escape is at i.
-func (p *jsonParser) escaped(from, i int) (string, bool) {
+func (p *jsonParser) escaped(from, i int) (Value, bool) {
 	b := make([]byte, 0, min(len(p.s)-from, 64))
-	fail := func(problem string) (string, bool) {
+	fail := func(problem string) (Value, bool) {
 		p.at = i
-		p.bad(problem)
-		return "", false
+		return p.bad(problem)
 	}
 	for ; i < len(p.s); i++ {
 		c := p.s[i]
 		switch {
 		case c == '"':
 			b = append(b, p.s[from:i]...)
-			p.at = i + 1
 			if !utf8.Valid(b) {
-				return fail("invalid UTF-8 sequence in string")
+				return p.noText(string(b), i)
 			}
-			return string(b), true
+			p.at = i + 1
+			return Value{kind: Text, text: string(b)}, true
 		case c < ' ':
 			return fail("unescaped control character in string")
 		case c != '\\':

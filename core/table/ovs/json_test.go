@@ -41,6 +41,30 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// A text of a message that is no UTF-8 is none, and what is left of it is.
+func TestTextsThatAreNoUTF8(t *testing.T) {
+	for text, want := range map[string]struct {
+		kind ValueKind
+		is   string
+	}{
+		`"a"`: {Text, `"a"`}, "\"a\xffb\"": {Garbled, `"a?b"`}, "\"\\n\xff\xfe\xff\"": {Garbled, `"\n?"`}, "\"\xed\xa0\x80\"": {Garbled, `"?"`},
+		"{\"\xff\":1}": {Object, `{"?":1}`}, "[\"\xff\",\"\u00e9\"]": {Array, `["?","é"]`},
+	} {
+		v, err := ParseMessage(text)
+		if err != nil || v.Kind() != want.kind || string(v.Append(nil)) != want.is {
+			t.Errorf("%q is of kind %v: %s, %v", text, v.Kind(), v.Append(nil), err)
+		}
+		if _, err := ParseJSON(text); (err == nil) != strings.HasPrefix(want.is, `"a"`) {
+			t.Errorf("%q is JSON: %v", text, err)
+		}
+	}
+	for _, text := range []string{"\"\xff", "\"\xff\\", "\"\xff\x01\"", "\"\xff\\u0000\""} {
+		if v, err := ParseMessage(text); err == nil {
+			t.Errorf("%q is JSON: %s", text, v.Append(nil))
+		}
+	}
+}
+
 func TestTheLastOfManyMembersWins(t *testing.T) {
 	for _, n := range []int{3, fewMembers, 3 * fewMembers} {
 		var b strings.Builder

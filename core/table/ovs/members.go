@@ -14,6 +14,7 @@ const (
 	aText     kinds = 1 << Text
 	anArray   kinds = 1 << Array
 	anObject  kinds = 1 << Object
+	aGarbled  kinds = 1 << Garbled
 	aBoolean  kinds = 1<<True | 1<<False
 	anID      kinds = 1 << 14 // a text that is an id
 	optional  kinds = 1 << 15 // the member may be missing

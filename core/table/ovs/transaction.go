@@ -98,7 +98,7 @@ func (p *transactionParser) operation(v Value, at, of int, o *Operation) *Error 
 		o.Op = OpAbort
 	case "comment":
 		o.Op = OpComment
-		text, _ := m.member("comment", aText)
+		text, _ := m.member("comment", aText|aGarbled)
 		o.Text = text.text
 	case "assert":
 		o.Op = OpAssert
