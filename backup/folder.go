@@ -88,7 +88,7 @@ func inFile(path string, err error) error {
 	case err == nil || errors.As(err, &typed):
 		return err
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
-		return incumbent.Errorf(incumbent.Invalid, "%s: %w", path, err).WithHint("there must be such a folder, and this process must be allowed to use it")
+		return incumbent.Errorf(incumbent.Invalid, "%s: %w", path, err).WithHint("there must be such a folder, and this process must be allowed to use what is there")
 	}
 	return incumbent.Errorf(incumbent.Unavailable, "%s: %w", path, err)
 }

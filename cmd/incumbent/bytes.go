@@ -16,6 +16,9 @@ type byteSize int64
 // Set implements [pflag.Value].
 func (b *byteSize) Set(text string) error {
 	v, ok := settings.ParseBytes(text)
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil { // as pflag reads numbers, 0x100000 or 1_048_576
+		v, ok = n, true
+	}
 	if !ok {
 		return errors.New("it is no number of bytes, as 1048576 or 1MiB")
 	}

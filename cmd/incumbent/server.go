@@ -376,7 +376,7 @@ func serve(ctx context.Context, s *server.Server) error {
 	for {
 		select {
 		case err := <-left:
-			if again.Err() != nil {
+			if again.Err() != nil && !s.Failed() {
 				return nil // it was told to leave at once, which loses nothing
 			}
 			return err

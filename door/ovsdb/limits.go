@@ -40,6 +40,7 @@ const (
 	firstRetry   = 50 * time.Millisecond
 	retryEach    = 100 * time.Microsecond // for each that waits: no more than 10,000 of them ask in a second, up to maxRetry
 	maxRetry     = 500 * time.Millisecond
+	roomRetry    = 2 * time.Second // of a lock that was lost and for whose client there is no room in the line
 	smallMessage = 64 << 10        // bytes of messages that are taken on every connection, whatever others send
 	smallBacklog = 64 << 10        // bytes that wait for every reader, whatever waits for others
 	sendBytes    = 256 << 10       // handed to the connection at once

@@ -259,6 +259,8 @@ func (l *lock) refused(err *incumbent.Error) {
 		l.over = true
 		l.request.refuse(faultOf(err))
 		l.request = nil
+	default: // who was answered waits for room, as it was told
+		c.door.after(roomRetry, l.later(l.look))
 	}
 }
 

@@ -108,6 +108,27 @@ func TestG39_QuotasStopWaits(t *testing.T) {
 	one.until("so does an answer", open(0))
 }
 
+// Who has lost a lock, and has no place in the line for its quota, gets one when there is room.
+func TestWhoLosesALockWaitsForRoomInTheLine(t *testing.T) {
+	g := startCounted(t)
+	a, thief := g.as(agentOf("a")), g.as(operatorO())
+	want(t, "the first", a.call("lock", `["l"]`), `{"locked":true}`)
+	want(t, "of another", thief.call("lock", `["m"]`), `{"locked":true}`)
+	want(t, "who waits for it", a.call("lock", `["m"]`), `{"locked":false}`)
+	quota := func(n int64) {
+		if r := g.group.Do(settings.Command{Name: "quota.places@agent:a", Value: n}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	quota(1)
+	want(t, "a thief", thief.call("steal", `["l"]`), `{"locked":true}`)
+	want(t, "the victim", a.read(), `{"id":null,"method":"stolen","params":["l"]}`)
+	want(t, "the victim still", a.call("echo", `[]`), `[]`)
+	quota(2)
+	want(t, "its end", thief.call("unlock", `["l"]`), `{}`)
+	want(t, "the victim then", a.read(), `{"id":null,"method":"locked","params":["l"]}`)
+}
+
 // One principal has as many connections as its quota says: the door has so many places, and
 // others need some.
 func TestG39_QuotasStopConnections(t *testing.T) {
