@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -53,11 +54,6 @@ type Transport interface {
 }
 
 func (c *Config) withDefaults() {
-	def := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
 	if c.Clock == nil {
 		c.Clock = systemClock{}
 	}
@@ -65,24 +61,14 @@ func (c *Config) withDefaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Events = c.Events.withDefaults()
-	if c.Tick == 0 {
-		c.Tick = DefaultTick
-	}
-	if c.MaxInboxProposals == 0 {
-		c.MaxInboxProposals = MaxInboxProposals
-	}
-	if c.MaxInboxBytes == 0 {
-		c.MaxInboxBytes = MaxInboxBytes
-	}
-	if c.SnapshotEntries == 0 {
-		c.SnapshotEntries = DefaultSnapshotEntries
-	}
-	if c.TailEntries == 0 {
-		c.TailEntries = DefaultTailEntries
-	}
-	def(&c.SnapshotBytes, DefaultSnapshotBytes)
-	def(&c.SnapshotRate, DefaultSnapshotRate)
-	def(&c.DiskReserve, DefaultDiskReserve)
+	c.Tick = cmp.Or(c.Tick, DefaultTick)
+	c.MaxInboxProposals = cmp.Or(c.MaxInboxProposals, MaxInboxProposals)
+	c.MaxInboxBytes = cmp.Or(c.MaxInboxBytes, MaxInboxBytes)
+	c.SnapshotEntries = cmp.Or(c.SnapshotEntries, DefaultSnapshotEntries)
+	c.TailEntries = cmp.Or(c.TailEntries, DefaultTailEntries)
+	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, DefaultSnapshotBytes)
+	c.SnapshotRate = cmp.Or(c.SnapshotRate, DefaultSnapshotRate)
+	c.DiskReserve = cmp.Or(c.DiskReserve, DefaultDiskReserve)
 }
 
 // Validate returns an Invalid error for a Config that cannot work.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -158,31 +159,31 @@ func (c *Config) knows() uint32 {
 type Setting struct{ Name, Value, Source string }
 
 func (c Config) withDefaults() Config {
-	set(&c.Listen, DefaultListen)
+	c.Listen = cmp.Or(c.Listen, DefaultListen)
 	segment := int64(DefaultSegmentBytes)
 	if c.Dev {
 		segment = DefaultDevSegment
-		set(&c.DataDir, DefaultDevDir)
+		c.DataDir = cmp.Or(c.DataDir, DefaultDevDir)
 	}
-	set(&c.SegmentBytes, segment)
-	set(&c.SnapshotBytes, 4*c.SegmentBytes)
-	set(&c.DiskReserve, DefaultDiskReserve)
-	set(&c.Grace, DefaultGrace)
-	set(&c.Drift, DefaultDrift)
-	set(&c.ReturnTime, DefaultReturnTime)
-	set(&c.CheckpointInterval, DefaultCheckpointInterval)
-	set(&c.CutOffAfter, DefaultCutOffAfter)
-	set(&c.BackupEvery, DefaultBackupEvery)
-	set(&c.BackupKeep, DefaultBackupKeep)
-	set(&c.backupTick, backupTick)
-	set(&c.AuditLogBytes, DefaultAuditLogBytes)
-	set(&c.AuditLogKeep, DefaultAuditLogKeep)
-	set(&c.HistoryBytes, DefaultHistoryBytes)
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, segment)
+	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 4*c.SegmentBytes)
+	c.DiskReserve = cmp.Or(c.DiskReserve, DefaultDiskReserve)
+	c.Grace = cmp.Or(c.Grace, DefaultGrace)
+	c.Drift = cmp.Or(c.Drift, DefaultDrift)
+	c.ReturnTime = cmp.Or(c.ReturnTime, DefaultReturnTime)
+	c.CheckpointInterval = cmp.Or(c.CheckpointInterval, DefaultCheckpointInterval)
+	c.CutOffAfter = cmp.Or(c.CutOffAfter, DefaultCutOffAfter)
+	c.BackupEvery = cmp.Or(c.BackupEvery, DefaultBackupEvery)
+	c.BackupKeep = cmp.Or(c.BackupKeep, DefaultBackupKeep)
+	c.backupTick = cmp.Or(c.backupTick, backupTick)
+	c.AuditLogBytes = cmp.Or(c.AuditLogBytes, DefaultAuditLogBytes)
+	c.AuditLogKeep = cmp.Or(c.AuditLogKeep, DefaultAuditLogKeep)
+	c.HistoryBytes = cmp.Or(c.HistoryBytes, DefaultHistoryBytes)
 	if c.MemoryLimit == 0 {
 		c.MemoryLimit = DefaultMemoryLimit()
 	}
-	set(&c.MaxConnections, DefaultMaxConnections)
-	set(&c.LogLevel, "info")
+	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	c.LogLevel = cmp.Or(c.LogLevel, "info")
 	if c.Name == "" {
 		c.Name = cluster.HostName()
 	}
@@ -196,13 +197,6 @@ func (c Config) withDefaults() Config {
 		c.fs = vfs.OS{}
 	}
 	return c
-}
-
-func set[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 // Validate returns an Invalid error that names the setting and what it may be: the
@@ -367,7 +361,7 @@ func (c Config) joining(peerAddress, url string) cluster.JoinConfig {
 // the host's.
 func (c Config) named() (Config, error) {
 	if c.Dev {
-		set(&c.DataDir, DefaultDevDir)
+		c.DataDir = cmp.Or(c.DataDir, DefaultDevDir)
 	}
 	r, err := cluster.ReadRecord(c.DataDir)
 	joins := err != nil || r == nil || r.Joins()
@@ -399,7 +393,7 @@ func Join(ctx context.Context, cfg Config) (cluster.Joined, error) {
 		return cluster.Joined{}, err
 	}
 	cfg = cfg.withDefaults()
-	set(&cfg.PeerListen, DefaultPeerListen)
+	cfg.PeerListen = cmp.Or(cfg.PeerListen, DefaultPeerListen)
 	if cfg.JoinToken == "" {
 		return cluster.Joined{}, invalid("join-file", "no token is given").WithHint("'incumbent cluster token NAME' on a member prints one")
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -121,7 +122,7 @@ func (s *Server) openConsul(undo *undoing) (err error) {
 	if cfg.NodeID, err = s.cfg.Consul.nodeID(s.cluster.ClusterID()); err != nil {
 		return err
 	}
-	set(&cfg.Node, DefaultConsulNode)
+	cfg.Node = cmp.Or(cfg.Node, DefaultConsulNode)
 	if c.tls = s.certs != nil && !s.cfg.Consul.Plaintext; c.tls {
 		cfg.TLS = func() *tls.Config { return c.tlsOf(s.certs, "http/1.1") }
 	}
@@ -173,7 +174,7 @@ func (c consulCluster) Members() []consul.Member {
 		out = append(out, consul.Member{ID: st.Member, Name: s.cfg.Name, Voter: true, Leader: leader == st.Member, Alive: true, Self: true})
 	}
 	for i := range out {
-		set(&out[i].Address, s.ConsulAddr())
+		out[i].Address = cmp.Or(out[i].Address, s.ConsulAddr())
 	}
 	slices.SortFunc(out, func(a, b consul.Member) int { return strings.Compare(a.Name, b.Name) })
 	return out

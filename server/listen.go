@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -143,7 +144,7 @@ func (s *Server) listenForPeers() error {
 	if err != nil || !s.cfg.wantsPeers(r) {
 		return err
 	}
-	set(&s.cfg.PeerListen, DefaultPeerListen)
+	s.cfg.PeerListen = cmp.Or(s.cfg.PeerListen, DefaultPeerListen)
 	if err := s.cfg.peerPolicy(s.cfg.expectsOwnTLS()); err != nil {
 		return err
 	}

@@ -12,26 +12,10 @@ import (
 
 // What a member refuses is what is said, not that the stream was closed over it.
 func TestBackupSaysWhyThereIsNone(t *testing.T) {
+	s, own := openWithCredential(t, "watcher", "observer")
 	dir := t.TempDir()
-	token := filepath.Join(dir, "watcher.token")
-	made := execute(t, nil, "credential", "create", "--name", "watcher", "--kind", "observer", "--token-file", token)
-	if made.code != exitOK {
-		t.Fatal(made.stderr)
-	}
-	credentials := filepath.Join(dir, "credentials")
-	if err := os.WriteFile(credentials, []byte(made.stdout), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, CredentialFile: credentials})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close(t.Context()) })
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(dir, "one.backup")
-	if got := execute(t, nil, "backup", "create", file, "--server", s.URL(), "--credential-file", token); got.code != exitDenied || !strings.Contains(got.stderr, "observer") {
+	if got := execute(t, nil, append([]string{"backup", "create", file}, own...)...); got.code != exitDenied || !strings.Contains(got.stderr, "observer") {
 		t.Errorf("an observer: exit code %d, %s", got.code, got.stderr)
 	}
 	nowhere := filepath.Join(dir, "none", "one.backup")

@@ -15,12 +15,12 @@ type byteSize int64
 
 // Set implements [pflag.Value].
 func (b *byteSize) Set(text string) error {
-	v, ok := settings.ParseBytes(text)
-	if n, err := strconv.ParseInt(text, 0, 64); err == nil { // as pflag reads numbers, 0x100000 or 1_048_576
-		v, ok = n, true
-	}
-	if !ok {
-		return errors.New("it is no number of bytes, as 1048576 or 1MiB")
+	v, err := strconv.ParseInt(text, 0, 64) // as pflag reads numbers, 0x100000 or 1_048_576
+	if err != nil {
+		var ok bool
+		if v, ok = settings.ParseBytes(text); !ok {
+			return errors.New("it is no number of bytes, as 1048576 or 1MiB")
+		}
 	}
 	*b = byteSize(v)
 	return nil

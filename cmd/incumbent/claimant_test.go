@@ -1,37 +1,15 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/incumbent-dev/incumbent/server"
 )
 
 // Who has a credential and names no holder claims for itself: the server would refuse
 // an agent anybody else.
 func TestDefaultHolderIsThePrincipal(t *testing.T) {
-	dir := t.TempDir()
-	token := filepath.Join(dir, "unit-1.token")
-	made := execute(t, nil, "credential", "create", "--name", "unit-1", "--token-file", token)
-	if made.code != exitOK {
-		t.Fatal(made.stderr)
-	}
-	credentials := filepath.Join(dir, "credentials")
-	if err := os.WriteFile(credentials, []byte(made.stdout), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, CredentialFile: credentials})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close(t.Context()) })
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	own := []string{"--server", s.URL(), "--credential-file", token}
+	_, own := openWithCredential(t, "unit-1", "agent")
 	for _, c := range []struct{ args, want string }{
 		{"lease claim a -o json", `"holder": "unit-1"`},
 		{"lease claim b --holder unit-1/part -o json", `"holder": "unit-1/part"`},

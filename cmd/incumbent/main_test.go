@@ -56,7 +56,14 @@ func testEnvironment(t testing.TB, vars map[string]string) (env *environment, re
 // openServer starts a real server in this process.
 func openServer(t testing.TB) *server.Server {
 	t.Helper()
-	s, err := server.Open(server.Config{DataDir: t.TempDir(), Name: "n1", Listen: "127.0.0.1:0", SegmentBytes: 4 << 20, Settings: []server.Setting{{Name: "name", Value: "n1", Source: "flag"}}})
+	return openConfigured(t, server.Config{Settings: []server.Setting{{Name: "name", Value: "n1", Source: "flag"}}})
+}
+
+// openConfigured starts n1 alone, with what else a test wants.
+func openConfigured(t testing.TB, cfg server.Config) *server.Server {
+	t.Helper()
+	cfg.DataDir, cfg.Name, cfg.Listen, cfg.SegmentBytes = t.TempDir(), "n1", "127.0.0.1:0", 4<<20
+	s, err := server.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +72,24 @@ func openServer(t testing.TB) *server.Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// openWithCredential starts a server that lets in who has one credential, of a kind, and
+// returns it with the flags of a client that has it.
+func openWithCredential(t testing.TB, name, kind string) (s *server.Server, own []string) {
+	t.Helper()
+	dir := t.TempDir()
+	token := filepath.Join(dir, name+".token")
+	made := execute(t, nil, "credential", "create", "--name", name, "--kind", kind, "--token-file", token)
+	if made.code != exitOK {
+		t.Fatal(made.stderr)
+	}
+	credentials := filepath.Join(dir, "credentials")
+	if err := os.WriteFile(credentials, []byte(made.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openConfigured(t, server.Config{CredentialFile: credentials})
+	return s, []string{"--server", s.URL(), "--credential-file", token}
 }
 
 // eachCommand calls f for all commands, those that cobra adds included.

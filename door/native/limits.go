@@ -48,7 +48,7 @@ const (
 	responders      = 2                      // goroutines that encode answers of the hot path
 	workers         = 2                      // goroutines that answer operations, and as many for what is rare
 	inlineSteps     = 32                     // of a transaction that a worker itself looks at
-	deniedRetry     = 10 * time.Second       // until a lease is asked for again that was denied beside others: about when it is to be extended anyway
+	deniedRetry     = 10 * time.Second       // until a lease is asked for again that was denied beside others, if no beat is due before
 	maxOutcomes     = 512                    // operations answered at a time
 	maxLetterBytes  = 32 << 10               // of answers to one stream that are sent at once
 	maxLetters      = 32                     // buffers for answers that a goroutine keeps, up to keepBufferBytes each

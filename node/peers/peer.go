@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -215,7 +214,7 @@ func (p *peer) install(c *conn) bool {
 	}
 	p.set.cfg.Events.Connected(p.id, c.class)
 	if p.states[node.Control] == linkUp && p.states[node.Bulk] == linkUp && old == nil {
-		p.set.cfg.Logger.Info("member connected", "member", fmt.Sprintf("%016x", p.id), "name", c.hello.name)
+		p.set.cfg.Logger.Info("member connected", "member", idText(p.id), "name", c.hello.name)
 		p.set.settledDown(p.id)
 	}
 	return true
@@ -288,7 +287,7 @@ func (p *peer) over(c *conn, byOther bool, err error) {
 	}
 	p.trouble = err.Error()
 	p.disconnected(c.class, err)
-	p.set.cfg.Logger.Info("member disconnected", "member", fmt.Sprintf("%016x", p.id), "name", c.hello.name, "class", className(c.class), "error", err)
+	p.set.cfg.Logger.Info("member disconnected", "member", idText(p.id), "name", c.hello.name, "class", className(c.class), "error", err)
 	p.set.cfg.Unreachable(p.id)
 	if p.states[node.Control] == linkClosed && p.states[node.Bulk] == linkClosed {
 		p.states = [2]linkState{}

@@ -81,9 +81,12 @@ func (s *Set) warn(member uint64, reason Reason, msg string, err error) {
 	s.warned[key] = true
 	s.mu.Unlock()
 	if !said {
-		s.cfg.Logger.Warn(msg, "member", fmt.Sprintf("%016x", member), "error", err) //nolint:sloglint // the message is one of a few constants
+		s.cfg.Logger.Warn(msg, "member", idText(member), "error", err) //nolint:sloglint // the message is one of a few constants
 	}
 }
+
+// idText is a member's id as people read it.
+func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // settledDown forgets complaints about a member that is connected again.
 func (s *Set) settledDown(member uint64) {
