@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -165,6 +167,40 @@ func TestG41_ADeniedBeatIsNotHurried(t *testing.T) {
 			}
 			if after := next - began; soon != (after < time.Second) || after > interval {
 				t.Errorf("%s: the next beat is due after %v", kind, after)
+			}
+			s.drop()
+		})
+	}
+}
+
+// A grant whose first extension is refused comes again when the member asks for it, also once
+// the session has not been confirmed for so long that no extension counts.
+func TestG41_AGrantIsConfirmedWhenTheMemberAsks(t *testing.T) {
+	const every = 20 * time.Second
+	for _, since := range []time.Duration{0, maxApart + time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := scriptedSession(t)
+			s.isAttached(s.clock())
+			time.Sleep(since)
+			sent := 0
+			m.answerAll(func(f *apiv1.ClientFrame) *apiv1.ServerFrame {
+				switch {
+				case f.GetBeat() != nil:
+					sent++
+					return refused(every)
+				case f.GetExtendTokens() != nil:
+					return refused(every)
+				}
+				return (&beats{}).answer(f)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*every)
+			defer cancel()
+			if l, err := s.Claim(ctx, named("db"), ClaimOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("claimed %v, %v", l, err)
+			}
+			synctest.Wait()
+			if sent < 3 || sent > 5 {
+				t.Errorf("%v after it was confirmed: sent %d times in %v", since, sent, 5*every)
 			}
 			s.drop()
 		})

@@ -47,17 +47,18 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 			break
 		}
 		inherited = cmp.Or(lease, inherited)
+		named := opts // in each turn: what another run held since the last may have another holder
 		if opts.Holder == "" {
-			opts.Holder = s.holderOf(name)
+			named.Holder = s.holderOf(name)
 		}
-		lease, err = s.claim(ctx, name, opts, e)
+		lease, err = s.claim(ctx, name, named, e)
 	}
 	if err != nil && inherited != nil { // what was taken over is not what was asked for: nobody would have it
 		inherited.end(err)
 		s.giveBack(name, inherited.token)
 	}
 	if err != nil && e.asked && (ctx.Err() != nil || incumbent.KindOf(err) == incumbent.Unknown) {
-		s.abandon(name, opts.Holder)
+		s.abandon(name, e.holder)
 	}
 	return lease, err
 }
@@ -227,7 +228,11 @@ func (s *Session) acceptOnce(ctx context.Context, name incumbent.Name, token inc
 		if a == nil {
 			return nil, err
 		}
-		if !s.beatAnswered(sent, a) { // if it is another run's, this one is about to be told
+		if !s.beatAnswered(sent, a) {
+			if err := DetailError(a.Error); retryable(err) {
+				return a, err // when the member asks for it
+			}
+			// If it is another run's, this one is about to be told.
 			return a, incumbent.Errorf(incumbent.Unavailable, "the session is not known to be attached")
 		}
 		return l.await(ctx, extension, answers[1])

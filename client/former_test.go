@@ -411,6 +411,7 @@ func TestG02_AClaimOfWhatAnotherRunClaimedMeanwhile(t *testing.T) {
 		"not sent":                 {whose: "old", token: 7},
 		"not sent, and asks":       {whose: "old", asks: true, token: 7},
 		"not sent, and gone":       {whose: "old", gone: true},
+		"without a holder":         {sent: true, token: 7},
 		"for another":              {sent: true, whose: "mine", token: 200},
 		"for another, and waits":   {sent: true, whose: "mine", waits: true, token: 200},
 		"for another, and is gone": {sent: true, whose: "mine", gone: true},
