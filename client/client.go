@@ -26,6 +26,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"crypto/tls"
@@ -270,7 +271,10 @@ func tlsConfig(cfg Config) (*tls.Config, error) {
 			return nil, incumbent.Errorf(incumbent.Invalid, "%s holds no certificate in PEM form", cfg.CAFile)
 		}
 	}
-	if cfg.CertFile != "" || cfg.KeyFile != "" {
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, incumbent.Errorf(incumbent.Invalid, "a certificate needs its key, and a key its certificate: %q has none", cmp.Or(cfg.CertFile, cfg.KeyFile))
+	}
+	if cfg.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
 		if err != nil {
 			return nil, invalidFile("certificate and key", cfg.CertFile, err)

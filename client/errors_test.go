@@ -119,6 +119,7 @@ func TestConfig(t *testing.T) {
 		"negative drift": {Servers: []string{"http://a"}, Drift: -1},
 		"no CA":          {Servers: []string{"http://a"}, CAFile: "/nowhere"},
 		"no key":         {Servers: []string{"http://a"}, CertFile: "/nowhere"},
+		"no certificate": {Servers: []string{"http://a"}, KeyFile: "/nowhere"},
 	} {
 		if _, err := New(cfg); incumbent.KindOf(err) != incumbent.Invalid {
 			t.Errorf("%s: %v, want Invalid", name, err)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -106,7 +107,7 @@ func registrationOf(c *cobra.Command, args []string) (*apiv1.RegisterRequest, er
 	}
 	r.Service = s
 	if ttl, _ := f.GetDuration("ttl"); ttl != 0 {
-		if ttl < 0 || ttl.Milliseconds() > 1<<31 {
+		if ttl < time.Millisecond || ttl.Milliseconds() > 1<<31 {
 			return nil, usageError{fmt.Sprintf("--ttl %v cannot be", ttl)}
 		}
 		r.Checks = []*apiv1.Check{{Id: "service:" + s.Id, Name: "Service '" + s.Name + "' check", ServiceId: s.Id, TtlMs: uint32(ttl.Milliseconds())}}

@@ -29,11 +29,11 @@ each change is one line.`,
 			opts := client.WatchServiceOptions{Namespace: text(c, "namespace"), Service: args[0], After: incumbent.Index(after)}
 			opts.Fields, _ = c.Flags().GetStringSlice("fields")
 			return untilInterrupted(c, withClient(c, func(cl *client.Client) error {
-				// A watch tries again for ever: what is wrong from the beginning is said here.
-				if _, err := cl.Catalog().Health(c.Context(), connect.NewRequest(&apiv1.HealthRequest{
+				_, err := cl.Catalog().Health(c.Context(), connect.NewRequest(&apiv1.HealthRequest{
 					Namespace: opts.Namespace, Service: opts.Service,
-				})); err != nil {
-					return client.AsError(err)
+				}))
+				if err := wrong(err); err != nil {
+					return err
 				}
 				return follow(c, env, cl.WatchService(c.Context(), opts), printCatalogEvents)
 			}))

@@ -82,6 +82,17 @@ func untilInterrupted(c *cobra.Command, err error) error {
 	return err
 }
 
+// wrong is what is wrong with a watch from the beginning, by a read of the same: the watch
+// itself tries again for ever. Who may watch need not be allowed to read; whoever may not watch
+// is told so by the watch.
+func wrong(err error) error {
+	err = client.AsError(err)
+	if incumbent.KindOf(err) == incumbent.Denied {
+		return nil
+	}
+	return err
+}
+
 // follow prints what a watch tells, until it ends.
 func follow[M any](c *cobra.Command, env *environment, told iter.Seq2[M, error], print func(out io.Writer, form string, m M) error) error {
 	for m, err := range told {

@@ -142,7 +142,8 @@ func TestNoCommandPrintsWhatATerminalObeys(t *testing.T) {
 			"config show --effective", "doctor", "debug hash", "debug snapshot",
 			"lease get a", "lease explain a", "lease history a", "lease ls", "lease ls --wide", "lease ls --sessions", "lease claim a --holder b", "lease extend a --token 7",
 			"lease release a --token 7", "lease revoke a", "lease pin a --entity b", "lease unpin a --entity b", "lease transfer a --to-session 6ba7b810-9dad-11d1-80b4-00c04fd430c8 --token 7",
-			"lease watch", "lease watch a", "kv ls", "kv ls --values", "kv put a b", "kv rm a", "kv watch", "kv get a -o json",
+			"lease watch", "lease watch a", "kv ls", "kv ls --values", "kv put a b", "kv rm a", "kv watch a", "kv get a -o json",
+			"presence ls", "presence watch", "catalog watch a", "table watch a",
 		} {
 			for _, form := range []string{"", "json", "jsonl"} {
 				args := append(strings.Fields(line), "--server", url)

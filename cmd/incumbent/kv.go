@@ -137,7 +137,7 @@ func valueOf(env *environment, arg string) ([]byte, error) {
 		value = []byte(arg)
 	}
 	if err != nil {
-		return nil, usageError{"cannot read the value: " + err.Error()}
+		return nil, usageError{"cannot read: " + err.Error()}
 	}
 	return value, nil
 }
@@ -146,15 +146,16 @@ func kvRemove(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rm KEY",
 		Short: "delete a key, or all below a prefix",
-		Long: `Rm deletes KEY; exit code 3: it is not there. With --tree it deletes all keys that
-begin with KEY, in one step. With --if-index it deletes KEY only if it was last
-modified then; exit code 6: it was not.`,
+		Long: `Rm deletes KEY; exit code 3: it is not there, or is gone since a first attempt whose answer
+was lost. With --tree it deletes all keys that begin with KEY, in one step. With --if-index it
+deletes KEY only if it was last modified then; exit code 6: it was not.`,
 		Example: "  incumbent kv rm config/url\n  incumbent kv rm config/ --tree",
 		Args:    exactArgs("KEY"),
 		RunE: func(c *cobra.Command, args []string) error {
 			tree, _ := c.Flags().GetBool("tree")
 			index, _ := c.Flags().GetUint64("if-index")
-			if tree && index != 0 {
+			byIndex := c.Flags().Changed("if-index")
+			if tree && byIndex {
 				return usageError{"give either --tree or --if-index"}
 			}
 			return withKeys(c, func(keys *client.KV) error {
@@ -163,7 +164,7 @@ modified then; exit code 6: it was not.`,
 				switch {
 				case tree:
 					n, err = keys.DeleteTree(c.Context(), args[0])
-				case index != 0:
+				case byIndex:
 					err = keys.DeleteIf(c.Context(), args[0], incumbent.Index(index))
 				default:
 					var was bool

@@ -38,7 +38,7 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		{args: []string{"put", "y", "b", "--if-index", "5"}, code: exitConflict, err: "it is not there, or not shown to you"},
 		{args: []string{"put", "f", "@" + file}, out: "f stored at index …"},
 		{args: []string{"get", "f"}, out: "from a file\x00\n"},
-		{args: []string{"put", "f", "@" + file + "x"}, code: exitUsage, err: "cannot read the value"},
+		{args: []string{"put", "f", "@" + file + "x"}, code: exitUsage, err: "cannot read: open "},
 		{args: []string{"import", export}, out: "2 stored\n"},
 		{args: []string{"import", file}, code: exitUsage, err: "consul kv export"},
 		{args: []string{"get", "c/1", "-o", "jsonl"}, out: `{"created_index":"…`},
@@ -52,6 +52,8 @@ func TestKeysFromTheCommandLine(t *testing.T) {
 		{args: []string{"watch", "", "--after", "1"}, code: exitUsage, err: "key"},
 		{args: []string{"rm", "c/", "--tree"}, out: "2 deleted\n"},
 		{args: []string{"rm", "c/1"}, code: exitHeld, err: "is not there"},
+		{args: []string{"rm", "x", "--if-index", "0"}, code: exitConflict, err: "last modified at index"},
+		{args: []string{"rm", "x", "--tree", "--if-index", "0"}, code: exitUsage, err: "either --tree or --if-index"},
 		{args: []string{"rm", "x", "--if-index", "1"}, code: exitConflict, err: "last modified at index"},
 		{args: []string{"rm", "x", "-o", "jsonl"}, out: `{"deleted":1,…`},
 	} {

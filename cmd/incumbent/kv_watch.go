@@ -41,10 +41,10 @@ none, values in base64, which --keys-only leaves out.`,
 			}
 			return untilInterrupted(c, withClient(c, func(cl *client.Client) error {
 				namespace := text(c, "namespace")
-				// A watch tries again for ever: what is wrong from the beginning is said here.
-				if _, err := cl.Keys().List(c.Context(), connect.NewRequest(&apiv1.ListKeysRequest{
+				_, err := cl.Keys().List(c.Context(), connect.NewRequest(&apiv1.ListKeysRequest{
 					Namespace: namespace, Prefix: opts.Key, KeysOnly: true, Limit: 1,
-				})); err != nil {
+				}))
+				if err := wrong(err); err != nil {
 					return err
 				}
 				return follow(c, env, cl.KV(namespace).Watch(c.Context(), opts), printKeyEvents)
@@ -92,7 +92,7 @@ func printKeyEvents(out io.Writer, form string, m *apiv1.WatchKeysResponse) erro
 		if e.Entry == nil {
 			key = e.GetPrevious().GetKey()
 		}
-		if _, err := fmt.Fprintf(out, "%8d  %-8s  %s%s\n", e.Index, e.What, key, keyNote(e)); err != nil {
+		if err := say(out, "%8d  %-8s  %s%s", e.Index, e.What, key, keyNote(e)); err != nil {
 			return err
 		}
 	}

@@ -77,7 +77,7 @@ func ownToken(env *environment, c *cobra.Command, name *apiv1.LeaseName) error {
 	return nil
 }
 
-// advise says what helps somebody who was refused because of another holder.
+// advise says what helps somebody who was refused because of another holder, or has the name from an event.
 func advise(err error, name string) error {
 	var typed *incumbent.Error
 	if !errors.As(err, &typed) || typed.Hint != "" {
@@ -85,6 +85,9 @@ func advise(err error, name string) error {
 	}
 	if typed.Kind == incumbent.Held || typed.Kind == incumbent.NotHolder {
 		return typed.WithHint("'incumbent lease explain " + name + "' says who holds it and why")
+	}
+	if parts := strings.SplitN(name, ":", 3); typed.Kind == incumbent.NotFound && len(parts) == 3 { // as logs and events have it
+		return typed.WithHint("if that is NAMESPACE:MODEL:LEASE, give it as " + parts[2] + " --namespace " + parts[0] + " --model " + parts[1])
 	}
 	return err
 }

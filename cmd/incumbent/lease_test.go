@@ -16,6 +16,7 @@ func TestLeaseVerbs(t *testing.T) {
 		stderr string
 	}{
 		{"lease get a", 3, "", "not_found"},
+		{"lease get default:b:c:d", 3, "", "give it as c:d --namespace default --model b"},
 		{"lease claim a --holder me --ttl 1m", 0, "1m0s", ""},
 		{"lease claim a --holder you", 3, "", "hint: 'incumbent lease explain a'"},
 		{"lease claim a --holder me --ttl 1m", 0, "me", ""},

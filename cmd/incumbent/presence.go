@@ -94,8 +94,8 @@ too, each change is one line; the first of who is there has "first", and no name
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return untilInterrupted(c, withKeys(c, func(keys *client.KV) error {
-				// A watch tries again for ever: what is wrong from the beginning is said here.
-				if _, _, err := keys.ListPresent(c.Context(), first(args), "", 1); err != nil {
+				_, _, err := keys.ListPresent(c.Context(), first(args), "", 1)
+				if err := wrong(err); err != nil {
 					return err
 				}
 				return follow(c, env, keys.WatchPresent(c.Context(), first(args), 0), printPresenceChange)

@@ -78,8 +78,8 @@ line.`,
 			opts.Fields, _ = c.Flags().GetStringSlice("fields")
 			opts.Rows, _ = c.Flags().GetStringSlice("rows")
 			return untilInterrupted(c, withTables(c, func(t *client.Tables) error {
-				// A watch tries again for ever: what is wrong from the beginning is said here.
-				if _, err := t.Schema(c.Context(), args[0]); err != nil {
+				_, err := t.Schema(c.Context(), args[0])
+				if err := wrong(err); err != nil {
 					return err
 				}
 				return follow(c, env, t.Watch(c.Context(), opts), printTableEvents)

@@ -51,7 +51,7 @@ else
 		{args: []string{"--then", "frob x"}, code: exitUsage, err: "none of get"},
 		{args: []string{"--then", `put x "y`}, code: exitUsage, err: "quote"},
 		{args: []string{"--then", "claim db me 1"}, code: exitUsage, err: "duration"},
-		{args: []string{file + "x"}, code: exitUsage, err: "cannot read"},
+		{args: []string{file + "x"}, code: exitUsage, err: "cannot read: open "},
 	} {
 		got := execute(t, nil, append([]string{"txn", "--server", s.URL()}, step.args...)...)
 		if got.code != step.code || !strings.Contains(got.stdout, step.out) || !strings.Contains(got.stderr, step.err) {
