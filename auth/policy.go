@@ -191,13 +191,22 @@ func ValidatePolicyName(name string) error {
 // version does not know. The log does not ask: a later one may know more.
 func (p *Policy) CheckPrincipals() error {
 	for i, who := range p.For {
-		kind, _, named := strings.Cut(who, ":")
-		if !named {
-			continue // * and ag* begin the names of kinds
+		if err := CheckPrincipals(who); err != nil {
+			return incumbent.Errorf(incumbent.Invalid, "for[%d]: %w", i, err)
 		}
-		if _, err := ParseKind(kind); err != nil {
-			return incumbent.Errorf(incumbent.Invalid, "for[%d]: %q: %w", i, who, err)
-		}
+	}
+	return nil
+}
+
+// CheckPrincipals returns an Invalid error for a pattern that no principal can match, for this
+// version knows no such kind.
+func CheckPrincipals(pattern string) error {
+	kind, _, named := strings.Cut(pattern, ":")
+	if !named && (strings.HasSuffix(kind, "*") || slices.Contains(kindNames[:], kind)) {
+		return nil // * and ag* begin the names of kinds, and some principals have no other name
+	}
+	if _, err := ParseKind(kind); err != nil {
+		return incumbent.Errorf(incumbent.Invalid, "%q: %w", pattern, err)
 	}
 	return nil
 }

@@ -255,6 +255,17 @@ func TestPoliciesThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestCheckPrincipals(t *testing.T) {
+	for pattern, can := range map[string]bool{
+		"*": true, "ag*": true, "agent:*": true, "agent:mysql/0": true, "agent": true, "anonymous": true,
+		"mysql/0": false, "fleet:*": false, "anonymous:a": false,
+	} {
+		if err := CheckPrincipals(pattern); (err == nil) != can {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
 // Verbs are written as they are read; a role is one word with its verb.
 func TestVerbsOfARule(t *testing.T) {
 	for _, tt := range []struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/settings"
@@ -101,6 +102,11 @@ func settingCommand(in *pb.SetSettingRequest) (settings.Command, error) {
 		c.IfIndex = &at
 	}
 	if is, ok := settings.Declared(in.Name); ok && !in.Unset {
+		if _, who := settings.Split(in.Name); who != "" && is.For == settings.Principals {
+			if err := auth.CheckPrincipals(who); err != nil {
+				return c, err
+			}
+		}
 		v, err := is.Parse(in.Value)
 		if err != nil {
 			return c, err

@@ -73,6 +73,8 @@ func TestSettingsAreReadSetAndRemembered(t *testing.T) {
 		"it is for the cluster":    {&pb.SetSettingRequest{Name: "kv.quota-bytes@agent:a", Value: "1"}, incumbent.Invalid},
 		"a pattern with two stars": {&pb.SetSettingRequest{Name: "quota.sessions@*a*", Value: "1"}, incumbent.Invalid},
 		"a pattern of nothing":     {&pb.SetSettingRequest{Name: "quota.sessions@", Value: "1"}, incumbent.Invalid},
+		"of a kind there is not":   {&pb.SetSettingRequest{Name: "quota.sessions@fleet:a*", Value: "1"}, incumbent.Invalid},
+		"of no kind":               {&pb.SetSettingRequest{Name: "quota.sessions@mysql/0", Value: "1"}, incumbent.Invalid},
 		"a value and none":         {&pb.SetSettingRequest{Name: "quota.sessions", Value: "1", Unset: true}, incumbent.Invalid},
 	} {
 		if _, err := set(c.r); kindOf(err) != c.want {
