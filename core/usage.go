@@ -170,21 +170,38 @@ func (u *Usage) Add(principal, namespace string, g *Growth) {
 // have refused: by the log, and by views.
 func (u *Usage) Over(s Scope, k Counted) uint64 { return u.over[s][k].Load() }
 
-// Fullest returns whoever comes nearest to a quota of one kind, and how near; false:
-// nobody has a quota that has any. It looks at all names.
-func (u *Usage) Fullest(t *Terms, s Scope, k Counted) (name string, has, most int64, found bool) {
-	qs, share := t.quotas(s), 0.0
+// Fullest is who comes nearest to their quota of one kind. Without a name nobody has such a
+// quota who has any.
+type Fullest struct {
+	Name      string
+	Has, Most int64
+}
+
+func (f *Fullest) share() float64 {
+	if f.Most == 0 {
+		return 0
+	}
+	return float64(f.Has) / float64(f.Most)
+}
+
+// Fullest returns who comes nearest to each of their quotas. It looks at all names, once: most
+// of them have nothing of most kinds.
+func (u *Usage) Fullest(t *Terms, s Scope) (all [NumCounted]Fullest) {
+	qs := t.quotas(s)
 	u.names(s).seen.Load().Scan(func(c *Count) bool {
-		bound, is := qs[k].Of(c.name), c.Of(k)
-		if bound == 0 || is == 0 || s == ScopePrincipal && exempt(c.name) {
-			return true
-		}
-		if now := float64(is) / float64(bound); now > share {
-			share, name, has, most, found = now, c.name, is, bound, true
+		for k := range all {
+			is := c.n[k].Load()
+			if is == 0 {
+				continue
+			}
+			now := Fullest{c.name, is, qs[k].Of(c.name)}
+			if now.share() > all[k].share() && !(s == ScopePrincipal && exempt(c.name)) {
+				all[k] = now
+			}
 		}
 		return true
 	})
-	return name, has, most, found
+	return all
 }
 
 // Counting are tables whose records count against quotas.

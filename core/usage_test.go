@@ -92,9 +92,30 @@ func TestObservingCounts(t *testing.T) {
 	if n := s.View().Usage().Over(ScopePrincipal, Sessions); n != 2 {
 		t.Errorf("%d are counted", n)
 	}
-	name, has, most, found := s.View().Usage().Fullest(terms, ScopePrincipal, Sessions)
-	if name != "agent:a" || has != 3 || most != 1 || !found {
-		t.Errorf("%s has %d of %d, %v", name, has, most, found)
+	want := [NumCounted]Fullest{Sessions: {"agent:a", 3, 1}}
+	if all := s.View().Usage().Fullest(terms, ScopePrincipal); all != want {
+		t.Errorf("fullest are %v", all)
+	}
+}
+
+// Of each kind whoever comes nearest to what they may have, not who has most.
+func TestFullest(t *testing.T) {
+	u := newUsage()
+	for name, n := range map[string][NumCounted]int64{
+		"agent:a": {Leases: 7, Keys: 1}, "agent:b": {Leases: 5}, "agent:free": {Leases: 100}, "operator:o": {Leases: 1000, Places: 1},
+	} {
+		for k, n := range n {
+			u.principals.get(name).Add(Counted(k), n)
+		}
+	}
+	u.principals.publish()
+	terms := &Terms{}
+	leases := &terms.Principals[Leases]
+	leases.Each = 10
+	leases.Set("agent:b", 6)
+	leases.Set("agent:f*", 0)
+	if all, want := u.Fullest(terms, ScopePrincipal), ([NumCounted]Fullest{Leases: {"agent:b", 5, 6}}); all != want {
+		t.Errorf("fullest are %v, want %v", all, want)
 	}
 }
 

@@ -39,17 +39,17 @@ func (s *Server) quotaWarnings() []string {
 // quotaLimits are how near the fullest comes to each quota of a principal or namespace.
 func (s *Server) quotaLimits(view *core.View) (list []*apiv1.Limit) {
 	for scope := range core.NumScopes {
-		for k := range core.NumCounted {
-			name, has, most, found := view.Usage().Fullest(view.Terms(), scope, k)
-			if !found {
+		for i, full := range view.Usage().Fullest(view.Terms(), scope) {
+			if full.Name == "" {
 				continue
 			}
+			k := core.Counted(i)
 			unit := k.String()
 			if k == core.KeyBytes {
 				unit = "bytes"
 			}
 			list = append(list, &apiv1.Limit{
-				Name: fmt.Sprintf("%v of %v %s", k, scope, name), Unit: unit, Value: uint64(most), Used: uint64(has), Setting: scope.Setting(k),
+				Name: fmt.Sprintf("%v of %v %s", k, scope, full.Name), Unit: unit, Value: uint64(full.Most), Used: uint64(full.Has), Setting: scope.Setting(k),
 			})
 		}
 	}
