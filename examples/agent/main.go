@@ -113,6 +113,7 @@ type agent struct {
 	// What it follows. Caches outlive sessions: what they have is not read again.
 	charm, units, relations *client.KeyCache
 	url                     string // of the charm that it runs
+	misread                 uint64 // index of what the application was told to be, but cannot
 }
 
 func newAgent(c *client.Client, app string, unit int, state string, out io.Writer) *agent {
@@ -211,10 +212,17 @@ func (a *agent) upgrade(ctx context.Context, session *client.Session) (again <-c
 		return nil, nil
 	}
 	var app struct{ Charm struct{ URL string } }
-	if err := json.Unmarshal(entry.Value, &app); err != nil || app.Charm.URL == a.url {
-		return nil, err
+	if err := json.Unmarshal(entry.Value, &app); err != nil {
+		if a.misread != entry.ModifiedIndex { // one slip of an operator does not end all agents
+			a.misread = entry.ModifiedIndex
+			fmt.Fprintf(a.out, "%s/%d: %s is no JSON, still runs %s: %v\n", a.app, a.unit, entry.Key, a.url, err)
+		}
+		return nil, nil
 	}
 	url := app.Charm.URL
+	if url == a.url {
+		return nil, nil
+	}
 	fmt.Fprintf(a.out, "%s/%d: runs %s\n", a.app, a.unit, url)
 	// Over the session's own stream: no call, no connection besides.
 	_, err = session.KV("").Put(ctx, unitKey(a.app, a.unit), fmt.Appendf(nil, `{"status":"active","charm":%q}`, url))
@@ -251,5 +259,9 @@ func (a *agent) sessionID() (incumbent.SessionID, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return id, err
 	}
-	return id, os.WriteFile(a.state, []byte(id.String()+"\n"), 0o600)
+	unfinished := a.state + ".new" // whatever happens, the file has a whole id or is not there
+	if err := os.WriteFile(unfinished, []byte(id.String()+"\n"), 0o600); err != nil {
+		return id, err
+	}
+	return id, os.Rename(unfinished, a.state)
 }

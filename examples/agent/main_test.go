@@ -133,6 +133,8 @@ func TestAnAgentsLife(t *testing.T) {
 	put("app/mysql", `{"charm":{"url":"ch:mysql-1"},"constraints":"mem=4G"}`) // wakes nobody
 	put("relations/mysql/000001/wordpress", "{}")
 	a.says("mysql/1: related to wordpress")
+	put("app/mysql", "x")
+	a.says("mysql/1: app/mysql is no JSON, still runs ch:mysql-1: invalid character 'x' looking for beginning of value")
 
 	shut(t, s)
 	open(t, cfg)
