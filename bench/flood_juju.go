@@ -14,13 +14,15 @@ import (
 	"github.com/incumbent-dev/incumbent"
 )
 
-// Of the claims that flood the door for Juju's agents. There is no release over it: leases
-// end by their duration, the shortest there is.
+// Of the claims that flood the door for Juju's agents. They are for as long as Juju's own: of
+// shorter ones those that wait in a flood lapse before they are claimed again, and are granted
+// anew by an entry of the log each, or are not, as it happens: two loads, of which one is a
+// tenth of the other.
 const (
 	jujuFloodClaims = 50 // of one request
 	jujuFloodSets   = 4  // of applications that a client claims by turns
 	jujuFloodUnits  = 3  // of each, that claim it by turns: as there are of Juju's applications
-	jujuFloodFor    = 5 * time.Second
+	jujuFloodFor    = time.Minute
 )
 
 // jujuClaimer claims the leadership of applications for one of their units after the

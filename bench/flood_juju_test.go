@@ -29,8 +29,8 @@ func TestFloodOfJujusClaims(t *testing.T) {
 	defer fake.mu.Unlock()
 	heard := strings.Join(fake.heard, "\n")
 	for part, n := range map[string]int{
-		`"application-tag":"application-flood3x0","unit-tag":"unit-flood3x0-0","duration":5}`:       2,
-		`"application-tag":"application-flood899x49","unit-tag":"unit-flood899x49-2","duration":5}`: 1,
+		`"application-tag":"application-flood3x0","unit-tag":"unit-flood3x0-0","duration":60}`:       2,
+		`"application-tag":"application-flood899x49","unit-tag":"unit-flood899x49-2","duration":60}`: 1,
 	} {
 		if got := strings.Count(heard, part); got != n {
 			t.Errorf("%d claims of %s, want %d", got, part, n)
