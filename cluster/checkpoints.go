@@ -99,12 +99,17 @@ func (c *Cluster) AgreedAt() incumbent.Index {
 // ends it grants nothing more, and whoever starts it again, as service managers do by
 // themselves, is told.
 func (c *Cluster) stateDiffers(err error) {
-	c.growth.splitBy(c.node, err)
-	kept := c.rewrite(func(r *Record) bool { r.Differs = err.Error(); return true })
-	if kept != nil {
-		c.cfg.Logger.Warn("that this member's state differs is not written down", "cause", kept)
-	}
+	c.distrust(err, func(r *Record) { r.Differs = err.Error() })
 	c.cfg.Fail(errDiffers(err))
+}
+
+// distrust refuses growth, and writes down why, so that it holds after a restart, too.
+func (c *Cluster) distrust(err error, note func(*Record)) {
+	c.growth.splitBy(c.node, err)
+	kept := c.rewrite(func(r *Record) bool { note(r); return true })
+	if kept != nil {
+		c.cfg.Logger.Warn("that states differ is not written down", "cause", kept)
+	}
 }
 
 func errDiffers(err error) error {
@@ -112,9 +117,10 @@ func errDiffers(err error) error {
 		WithHint("look at this machine's memory and disk; keep a copy of the data directory; then empty it and start with --join-file FILE: the member comes back under a new id")
 }
 
-// statesDiffer alarms: nobody knows who is right, so nobody grants any more.
+// statesDiffer alarms: nobody knows who is right, so nobody grants any more, until
+// [Recover] has decided for one.
 func (c *Cluster) statesDiffer(err error) {
-	c.growth.splitBy(c.node, err)
+	c.distrust(err, func(r *Record) { r.Split = err.Error() })
 	c.cfg.Event("states differ", c.cfg.Name, err.Error())
 	c.cfg.Logger.Error("states differ: no grants from here on", "cause", err)
 }

@@ -32,6 +32,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -124,6 +125,9 @@ func (c *Cluster) Open(e *engine.Engine) (err error) {
 	c.id = st.Member
 	if c.record, err = c.record.adopt(c.cfg.DataDir, c.cfg.Name, st, c.cfg.Listener != nil); err != nil {
 		return err
+	}
+	if c.record.Split != "" {
+		c.growth.splitBy(c.node, errors.New(c.record.Split))
 	}
 	c.roster.begin(c.id, peersOf(c.record.Members), e.View())
 	if c.cfg.Listener == nil {

@@ -22,7 +22,7 @@ type growth struct {
 	short []string   // the voters without whose disks there is no quorum
 }
 
-// splitBy refuses growth until this member is started again.
+// splitBy refuses growth for good.
 func (g *growth) splitBy(n *node.Node, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -55,6 +55,8 @@ type Record struct {
 	// Differs is why the member stopped for good, if it has: its state was not that of a
 	// majority.
 	Differs string `json:"differs,omitempty"`
+	// Split is why it grants nothing, if it does not: no state had a majority.
+	Split string `json:"split,omitempty"`
 	// Members are those last known, so that a restart can dial before it has
 	// caught up.
 	Members []KnownMember `json:"members,omitempty"`

@@ -99,7 +99,7 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	if cfg.DryRun {
 		return out, nil
 	}
-	r.Members, r.Differs = nil, "" // whoever recovers it has decided for its state
+	r.Members, r.Differs, r.Split = nil, "", "" // whoever recovers it has decided for its state
 	if len(secret) > 0 {
 		r.Secret, r.Token = secret, ""
 	}

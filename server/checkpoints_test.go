@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 // comparing makes members that compare their states as often as they may.
@@ -133,6 +135,50 @@ func TestG27_WithoutAMajorityNobodyGrants(t *testing.T) {
 	release := &apiv1.ReleaseRequest{Name: before.Lease.Name, Holder: "h", Token: before.Lease.Token}
 	if _, err := clientOf(t, members[1]).Leases().Release(testContext(t), connect.NewRequest(release)); err != nil {
 		t.Errorf("release: %v", client.AsError(err))
+	}
+}
+
+// A restart of a member does not say who is right: it grants nothing until one of them
+// is recovered.
+func TestG27_TheAlarmOutlivesARestart(t *testing.T) {
+	config := func(name string) Config {
+		cfg := memberConfig(t, name)
+		cfg.CheckpointInterval = time.Hour // none but those asked for
+		return cfg
+	}
+	first := open(t, config("n1"))
+	second := join(t, first, config("n2"))
+	distort(second)
+	if _, err := claim(t, clientOf(t, first), "a", "victim"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Server{first, second} {
+		until(t, s.cfg.Name+" alarms", func() bool {
+			if _, err := first.operator().StateHash(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+			return len(eventsOf(s, "states differ")) == 1
+		})
+	}
+	cfg := second.cfg
+	cfg.Listen, cfg.PeerListen, cfg.JoinToken = "127.0.0.1:0", second.PeerAddr(), ""
+	if err := second.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, cfg)
+	if _, err := claim(t, clientOf(t, again), "b", "h"); incumbent.KindOf(err) != incumbent.Unavailable || !again.cluster.StatesDiffer() {
+		t.Errorf("claim after a restart: %v", err)
+	}
+	for _, s := range []*Server{first, again} {
+		if err := s.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := cluster.Recover(cluster.RecoverConfig{DataDir: cfg.DataDir}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(t, clientOf(t, open(t, cfg)), "b", "h"); err != nil {
+		t.Errorf("claim on the recovered one: %v", err)
 	}
 }
 
