@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -179,6 +180,35 @@ func TestWhatIsRefusedAndWhy(t *testing.T) {
 				t.Errorf("no hint: %v", err)
 			}
 		})
+	}
+}
+
+// Who wrote a backup may not have known of everything that this program counts: what it
+// does not name must not be there. What it names is as it says.
+func TestCountsOfABackupAreCompared(t *testing.T) {
+	v := state(t, 1)
+	for name, c := range map[string]struct {
+		change func(*core.Content) bool // whether it stays
+		kind   incumbent.Kind
+	}{
+		"without what has no records": {func(c *core.Content) bool { return c.Records > 0 }, incumbent.OK},
+		"without a kind":              {func(c *core.Content) bool { return c.Name != "kv" }, incumbent.Corrupt},
+		"with another count":          {func(c *core.Content) bool { c.Records++; return true }, incumbent.Corrupt},
+		"with no count":               {func(c *core.Content) bool { c.Records = 0; return true }, incumbent.Corrupt},
+	} {
+		info := Info{Version: Version, Schema: core.SchemaVersion, Index: v.Index()}
+		for _, content := range v.Contents() {
+			if c.change(&content) {
+				info.Contents = append(info.Contents, content)
+			}
+		}
+		header, err := json.Marshal(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Verify(bytes.NewReader(sealedAs(t, string(header), v)), "f"); incumbent.KindOf(err) != c.kind {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
