@@ -258,9 +258,9 @@ func (n *Node) stepTaken(from uint64, tk *Taken) {
 		n.replica.ReportSnapshot(t.to, true)
 		return
 	case tk.Failed != "":
-		// A peer that has a part has no space, or refuses what the header says: nothing is
-		// wrong with the file. Older ones answer with 0 at the end, too.
-		if tk.Offset == 0 || tk.Offset == t.mark.Bytes {
+		// A peer that does not have all of it has no space, or refuses what the header says:
+		// nothing is wrong with the file. Older ones answer with 0 at the end, too.
+		if tk.Offset == t.mark.Bytes || tk.Offset == 0 && t.next == t.mark.Bytes {
 			n.verifyOwn(t.mark)
 		}
 		n.failTransfer(t, incumbent.Errorf(incumbent.Unavailable, "the peer cannot take it: %s", tk.Failed), sendAgainAfter)

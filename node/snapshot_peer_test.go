@@ -65,10 +65,15 @@ const bigRate = 1 << 19
 
 // big starts three members of which one is behind by a snapshot of ten times
 // bigRate, and stopped.
-func big(t *testing.T) (g *trio, down uint64, slow func(*Config)) {
+func big(t *testing.T, changes ...func(*Config)) (g *trio, down uint64, slow func(*Config)) {
 	t.Helper()
 	g = newTrio(t)
-	slow = func(c *Config) { c.SnapshotRate = bigRate }
+	slow = func(c *Config) {
+		c.SnapshotRate = bigRate
+		for _, change := range changes {
+			change(c)
+		}
+	}
 	for _, id := range trioIDs {
 		g.start(id, slow)
 	}
@@ -399,6 +404,34 @@ func TestNoSpaceWhileReceiving(t *testing.T) {
 			g.stopAll()
 		})
 	}
+}
+
+// TestPeerWithoutRoomCostsNoReading has a peer refuse a snapshot again and again before
+// it has any of it: nothing is wrong with the leader's file, and others are to be sent theirs.
+func TestPeerWithoutRoomCostsNoReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var read atomic.Int64 // bytes of snapshots
+		g, down, slow := big(t, func(c *Config) {
+			c.FS = vfs.Inject(c.FS, func(call vfs.Call) vfs.Fault {
+				if call.Op == vfs.OpRead && strings.HasSuffix(call.Name, snapshotSuffix) {
+					read.Add(call.Bytes)
+				}
+				return vfs.Fault{}
+			})
+		})
+		g.disks[down].SetCapacity(6<<20 + 5*bigRate)
+		read.Store(0)
+		g.start(down, slow)
+		g.until("four refusals", func() bool { sent, _ := g.events(); return len(sent) > 3 })
+		sent, _ := g.events()
+		if got := read.Load(); sent[3].Err == nil || got >= sent[3].Bytes {
+			t.Errorf("%d bytes were read of a snapshot of %d: %v", got, sent[3].Bytes, sent[3].Err)
+		}
+		g.disks[down].SetCapacity(0)
+		g.agree()
+		g.settled()
+		g.stopAll()
+	})
 }
 
 // TestTailKeepsAFollowerOnEntries stops a follower for less than the tail.
