@@ -34,6 +34,7 @@ const (
 	backupRetryAfter = 5 * time.Minute  // a backup that failed is tried again after so long, or when the next is due
 	backupClaimWait  = 10 * time.Second // for one claim or release
 	backupLeaveWait  = time.Second      // for the release of a member that leaves
+	backupStopWait   = 2 * time.Second  // for all that a member does before it leaves
 )
 
 // backupLease is the name of the lease.
@@ -135,8 +136,11 @@ func (k *schedule) giveUp() {
 	}
 }
 
-// stop has another member go on, which takes the engine. It waits until ctx ends.
+// stop has another member go on, which takes the engine. It waits until ctx ends, but not
+// for a folder that hangs: the lease runs out by itself.
 func (k *schedule) stop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, backupStopWait)
+	defer cancel()
 	k.once.Do(func() { close(k.quit) })
 	select {
 	case <-k.left:

@@ -170,6 +170,38 @@ func TestABackupThatIsWrittenLeavesNothing(t *testing.T) {
 	<-k.left
 }
 
+// A folder that hangs, as one of a file server that is gone, costs a member that leaves
+// neither the hand-over nor its clean end.
+func TestG48_AHungBackupFolderDoesNotHoldUpTheEnd(t *testing.T) {
+	cfg := memberConfig(t, "n1")
+	cfg.BackupDir, cfg.backupTick = t.TempDir(), 10*time.Millisecond
+	hung, looks, once := make(chan struct{}), make(chan struct{}), sync.Once{}
+	defer close(hung)
+	cfg.fs = vfs.Inject(vfs.OS{}, func(c vfs.Call) vfs.Fault {
+		if strings.HasPrefix(c.Name, cfg.BackupDir) {
+			once.Do(func() { close(looks) })
+			<-hung
+		}
+		return vfs.Fault{}
+	})
+	first := open(t, cfg)
+	<-looks
+	second := join(t, first, memberConfig(t, "n2"))
+	if leaderOf(t, first, second) != first {
+		t.Fatal("the first does not lead")
+	}
+	const most = 10 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	began := time.Now()
+	if err := first.Close(ctx); err != nil || time.Since(began) > most*8/10 {
+		t.Errorf("closed after %v: %v", time.Since(began), err)
+	}
+	if got := first.cluster.Leader(); got != second.cluster.ID() {
+		t.Errorf("it left leadership to %x, the other is %x", got, second.cluster.ID())
+	}
+}
+
 // A folder that cannot be written is an event, a warning and a metric.
 func TestABackupThatFails(t *testing.T) {
 	cfg := testConfig(t)

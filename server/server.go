@@ -380,7 +380,7 @@ func (s *Server) start() {
 	s.running.Go(func() { s.keepConsulNodes(ctx) })
 	s.running.Go(func() { s.announce(ctx) })
 	s.running.Go(func() { s.cluster.Run(ctx) })
-	s.running.Go(func() { s.backups.run(ctx) })
+	go s.backups.run(ctx) // nobody waits for a folder that hangs: see stop
 	if !s.cluster.Alone() {
 		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
