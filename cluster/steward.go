@@ -49,7 +49,8 @@ type stewardStep struct {
 // decide says what brings raft's members nearer to the recorded ones. The
 // record is what is wanted; raft's configuration follows it:
 //
-//   - whoever is recorded and not counted becomes a learner;
+//   - whoever is recorded and not counted becomes a learner, as long as there is room: one
+//     whose place a voter has that is no longer recorded comes once that one has gone;
 //   - a learner that wants to vote, is caught up and has the cluster's secret becomes a
 //     voter, in place of a voter that is no longer recorded if there is one;
 //   - whoever is counted and not recorded goes: a voter that is silent only when nobody is
@@ -134,10 +135,13 @@ func (c *census) strangers(ids []uint64) []uint64 {
 	return out
 }
 
-// newcomers are recorded and not counted.
+// newcomers are recorded and not counted, as many as there is room for.
 func (c *census) newcomers() []uint64 {
 	var out []uint64
 	for _, m := range c.members {
+		if len(c.voters)+len(c.learners)+len(out) >= core.MaxMembers {
+			break
+		}
 		if !slices.Contains(c.voters, m.ID) && !slices.Contains(c.learners, m.ID) {
 			out = append(out, m.ID)
 		}

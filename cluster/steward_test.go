@@ -15,6 +15,13 @@ import (
 // leads.
 func TestStewardDecides(t *testing.T) {
 	many := []uint64{1, 2, 3, 4, 5, 6, 7}
+	var others []uint64 // with three voters as many as there may be
+	recorded := ""      // these, and two of the voters
+	for id := uint64(4); id <= core.MaxMembers; id++ {
+		others = append(others, id)
+		recorded += fmt.Sprintf("%d* ", id)
+	}
+	recorded += "1 2 "
 	for name, tt := range map[string]struct {
 		voters, learners []uint64
 		recorded         string
@@ -47,6 +54,9 @@ func TestStewardDecides(t *testing.T) {
 		"silent, then one that lives":   {voters: []uint64{1, 2, 3, 4}, recorded: "1 4", active: []uint64{2, 4}, want: "3 gone"},
 		"one of two that lives":         {voters: []uint64{1, 2}, learners: []uint64{4}, recorded: "1 4", active: []uint64{2}, want: "2 gone"},
 		"replaced: in one change":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", caughtUp: []uint64{4}, want: "3 gone, 4 voter"},
+		"replaced: there is no room":    {voters: []uint64{1, 2, 3}, learners: others, recorded: recorded + "99", want: "3 gone"},
+		"no room, but it lives":         {voters: []uint64{1, 2, 3}, learners: others, recorded: recorded + "99", active: []uint64{3}, want: ""},
+		"there is room for one":         {voters: []uint64{1, 2, 3}, learners: others[1:], recorded: recorded[3:] + "98 99", want: "98 learner"},
 		"replaced: it never catches up": {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", unwantedFor: replaceWithin, want: "3 gone"},
 		"a learner takes no seat":       {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4*", caughtUp: []uint64{4}, want: "3 gone"},
 		"it lives, needed for long":     {voters: []uint64{1, 2, 3}, learners: []uint64{4}, recorded: "1 2 4", active: []uint64{3}, unwantedFor: replaceWithin, want: ""},
