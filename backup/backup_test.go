@@ -258,7 +258,16 @@ func TestFolder(t *testing.T) {
 	ours := []string{save(t, fsys, "/b", "ours", "n1", 3), save(t, fsys, "/b", "ours", "n2", 5), save(t, fsys, "/b", "ours", "n1", 7)}
 	other := save(t, fsys, "/b", "others", "n1", 1)
 	damaged, mine := "incumbent-damaged@n1.backup", "by-hand.backup"
-	for name, content := range map[string]string{damaged: "INCBACK1xxxxxxx", mine: "", "notes.txt": "x", "incumbent-1@n2.backup.tmp": "", "incumbent-2@n1.backup.tmp": "", "incumbent-3@n1.backup.0123456789abcdef.tmp": "", "incumbent-4@n1.backup.b.backup.tmp": ""} {
+	unfinished := "incumbent-3@n1.backup.ours-0123456789abcdef.tmp"
+	kept := []string{
+		"incumbent-1@n2.backup.ours-0123456789abcdef.tmp",                                                       // another member's
+		"incumbent-2@n1.backup.others-0123456789abcdef.tmp",                                                     // of another cluster
+		"incumbent-3@n1.backup.0123456789abcdef.tmp",                                                            // being written by hand
+		"incumbent-4@n1.backup.b.backup.ours-0123456789abcdef.tmp",                                              // of a member called otherwise
+		"by-hand@n1.backup.ours-0123456789abcdef.tmp", "incumbent-5@n1.backup.ours-0123456789abcdef.tmp.backed", // somebody's
+	}
+	for _, name := range append([]string{damaged, mine, "notes.txt", unfinished}, kept...) {
+		content := map[string]string{damaged: "INCBACK1xxxxxxx"}[name]
 		if err := vfs.WriteFile(fsys, "/b/"+name, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
@@ -284,15 +293,40 @@ func TestFolder(t *testing.T) {
 	if err != nil || !slices.Equal(removed, ours[:1]) {
 		t.Errorf("removed %q, %v", removed, err)
 	}
-	if err := RemoveUnfinished(fsys, "/b", "n1"); err != nil {
+	if err := RemoveUnfinished(fsys, "/b", "ours", "n1"); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := names(), append([]string{mine, damaged, other}, ours[1:]...); !slices.Equal(got, want) {
 		t.Errorf("left %q, want %q", got, want)
 	}
 	all, err := fsys.List("/b")
-	if err != nil || !slices.Contains(all, "incumbent-1@n2.backup.tmp") || slices.Contains(all, "incumbent-2@n1.backup.tmp") || slices.Contains(all, "incumbent-3@n1.backup.0123456789abcdef.tmp") || !slices.Contains(all, "incumbent-4@n1.backup.b.backup.tmp") {
+	if err != nil || slices.Contains(all, unfinished) {
 		t.Errorf("left %q, %v", all, err)
+	}
+	for _, name := range kept {
+		if !slices.Contains(all, name) {
+			t.Errorf("%s was removed", name)
+		}
+	}
+}
+
+// What a member is writing by itself is found by the names of it and of its cluster.
+func TestAnUnfinishedBackupIsFound(t *testing.T) {
+	fsys, ours, theirs := vfs.NewMem(), strings.Repeat("c", 32), strings.Repeat("d", 32)
+	info := Info{Cluster: ours, Member: "n1", At: day}
+	err := SaveOwn(fsys, "/"+info.FileName(), ours, func(io.Writer) error {
+		for i, cluster := range []string{theirs, ours} {
+			if err := RemoveUnfinished(fsys, "/", cluster, info.Member); err != nil {
+				t.Error(err)
+			}
+			if names, err := fsys.List("/"); err != nil || len(names) != 1-i {
+				t.Errorf("cluster %s left %q, %v", cluster, names, err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		t.Error("a file that is gone was saved")
 	}
 }
 

@@ -35,10 +35,24 @@ func (i *Info) FileName() string {
 // and if anything fails, there is none. It never replaces a file: the error is Exists
 // then. Only the owner can read the file.
 func Save(fsys vfs.FS, path string, write func(io.Writer) error) error {
+	return saveMarked(fsys, path, "", write)
+}
+
+// SaveOwn is [Save] for what a member of a cluster writes by itself: [RemoveUnfinished]
+// finds what it leaves when it is stopped.
+func SaveOwn(fsys vfs.FS, path, cluster string, write func(io.Writer) error) error {
+	return saveMarked(fsys, path, markOf(cluster), write)
+}
+
+// markOf is what tells the unfinished files of one cluster's members from another's: the
+// front of its id.
+func markOf(cluster string) string { return cluster[:min(len(cluster), 8)] + "-" }
+
+func saveMarked(fsys vfs.FS, path, mark string, write func(io.Writer) error) error {
 	if _, err := fsys.Size(path); err == nil {
 		return incumbent.Errorf(incumbent.Exists, "%s is there already", path).WithHint("give another name, or move it away")
 	}
-	tmp := fmt.Sprintf("%s.%016x%s", path, rand.Uint64(), temporary) // nobody else's, nor of a backup under way
+	tmp := fmt.Sprintf("%s.%s%016x%s", path, mark, rand.Uint64(), temporary) // nobody else's, nor of a backup under way
 	err := saveAs(fsys, tmp, write)
 	if err == nil {
 		err = fsys.Rename(tmp, path)
@@ -165,15 +179,15 @@ func Prune(fsys vfs.FS, dir, cluster string, keep int) (removed []string, err er
 	return removed, inFile(dir, fsys.SyncDir(dir))
 }
 
-// RemoveUnfinished removes what a member had begun to write into a folder when it was
-// stopped.
-func RemoveUnfinished(fsys vfs.FS, dir, member string) error {
+// RemoveUnfinished removes what a member of a cluster had begun to write into a folder when
+// it was stopped. A member of another cluster may have the same name.
+func RemoveUnfinished(fsys vfs.FS, dir, cluster, member string) error {
 	names, err := fsys.List(dir)
 	if err != nil {
 		return inFile(dir, err)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, namePrefix) && unfinishedOf(name, member) {
+		if strings.HasPrefix(name, namePrefix) && unfinishedOf(name, cluster, member) {
 			if err := fsys.Remove(filepath.Join(dir, name)); err != nil {
 				return inFile(dir, err)
 			}
@@ -182,9 +196,9 @@ func RemoveUnfinished(fsys vfs.FS, dir, member string) error {
 	return nil
 }
 
-// unfinishedOf reports whether a file was being written for a member: see Save.
-func unfinishedOf(name, member string) bool {
+// unfinishedOf reports whether a file was being written for a member: see saveMarked.
+func unfinishedOf(name, cluster, member string) bool {
 	name, ok := strings.CutSuffix(name, temporary)
-	_, rest, whose := strings.Cut(name, "@"+member+nameSuffix)
-	return ok && whose && (rest == "" || len(rest) == 17 && rest[0] == '.')
+	_, random, whose := strings.Cut(name, "@"+member+nameSuffix+"."+markOf(cluster))
+	return ok && whose && len(random) == 16
 }

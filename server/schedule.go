@@ -259,7 +259,7 @@ func (k *schedule) begin(ctx context.Context) {
 // write writes a backup and removes what is too old.
 func (k *schedule) write(ctx context.Context) (path string, info backup.Info, bytes int64, err error) {
 	fsys, info := k.s.cfg.fs, k.s.backupInfo()
-	room, err := k.prepare(fsys)
+	room, err := k.prepare(fsys, info.Cluster)
 	if err != nil {
 		return k.dir, info, 0, err
 	}
@@ -269,7 +269,7 @@ func (k *schedule) write(ctx context.Context) (path string, info backup.Info, by
 	}
 	info.Index = v.Index()
 	path = filepath.Join(k.dir, info.FileName())
-	err = backup.Save(fsys, path, func(w io.Writer) error { return backup.Write(ctx, &bounded{w, room}, v, info) })
+	err = backup.SaveOwn(fsys, path, info.Cluster, func(w io.Writer) error { return backup.Write(ctx, &bounded{w, room}, v, info) })
 	if err != nil {
 		return path, info, 0, err
 	}
@@ -282,11 +282,11 @@ func (k *schedule) write(ctx context.Context) (path string, info backup.Info, by
 
 // prepare makes the folder, removes what an earlier run had begun there, and returns how many
 // bytes may be written: the log may be on the same disk.
-func (k *schedule) prepare(fsys vfs.FS) (room int64, err error) {
+func (k *schedule) prepare(fsys vfs.FS, cluster string) (room int64, err error) {
 	if err := vfs.MkdirAll(fsys, k.dir); err != nil {
 		return 0, incumbent.Errorf(incumbent.Unavailable, "setting backup-dir: %w", err)
 	}
-	if err := backup.RemoveUnfinished(fsys, k.dir, k.s.cfg.Name); err != nil {
+	if err := backup.RemoveUnfinished(fsys, k.dir, cluster, k.s.cfg.Name); err != nil {
 		return 0, err
 	}
 	free, err := fsys.Free(k.dir)

@@ -24,7 +24,7 @@ var ofBackups = []mutant{
 	{
 		name: "a backup has its name before it is whole", guarantee: "G05",
 		file: "backup/folder.go", pkg: "./backup", test: "^TestOnlyWholeFilesHaveAName$",
-		search:  "tmp := fmt.Sprintf(\"%s.%016x%s\", path, rand.Uint64(), temporary)",
+		search:  "tmp := fmt.Sprintf(\"%s.%s%016x%s\", path, mark, rand.Uint64(), temporary)",
 		replace: "_, tmp := rand.Uint64(), path",
 	},
 	{
