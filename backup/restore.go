@@ -21,15 +21,7 @@ func Load(group *engine.Engine, v *core.View, newest incumbent.Index, now time.T
 	if err != nil {
 		return err
 	}
-	cmds := beginAnew(v, newest, now)
-	results := make([]any, len(cmds))
-	group.Apply(cmds, results)
-	for _, r := range results {
-		if res, ok := r.(*core.Result); ok && res.Err != nil {
-			return res.Err
-		}
-	}
-	return nil
+	return group.ApplyAll(beginAnew(v, newest, now))
 }
 
 // beginAnew are the commands with which a restored state begins: the index rises

@@ -68,17 +68,18 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 	if len(r.Secret) == 0 {
 		secret = ca.NewSecret()
 	}
-	then := func(s node.Survivor) [][]byte {
-		return append(forgetOthers(group.View(), s.Member, time.Now()), exchangeSecret(group.View(), secret)...)
+	var view *core.View
+	then := func(s node.Survivor) error {
+		view = group.View()
+		return group.ApplyAll(append(forgetOthers(view, s.Member, time.Now()), exchangeSecret(view, secret)...))
 	}
 	if cfg.DryRun {
 		then = nil
 	}
-	var view *core.View
 	found, err := node.Recover(node.Config{
 		FS: vfs.OS{}, Dir: cfg.DataDir, Machine: group, Schema: core.SchemaVersion, Logger: cfg.Logger,
 		SegmentBytes: node.MinSegmentBytes, KeepSegmentBytes: true,
-	}, withView(then, func() { view = group.View() }))
+	}, then)
 	if err != nil {
 		return out, err
 	}
@@ -104,17 +105,6 @@ func Recover(cfg RecoverConfig) (out Recovered, err error) {
 		r.Secret, r.Token = secret, ""
 	}
 	return out, r.Write(cfg.DataDir)
-}
-
-// withView calls look before then; nil stays nil.
-func withView(then func(node.Survivor) [][]byte, look func()) func(node.Survivor) [][]byte {
-	if then == nil {
-		return nil
-	}
-	return func(s node.Survivor) [][]byte {
-		look()
-		return then(s)
-	}
 }
 
 // forgetOthers are the commands with which a member goes on alone: the index

@@ -246,6 +246,19 @@ func (e *Engine) Apply(cmds [][]byte, results []any) {
 	}
 }
 
+// ApplyAll gives commands to a group without a node. The error is that of the first that
+// was refused.
+func (e *Engine) ApplyAll(cmds [][]byte) error {
+	results := make([]any, len(cmds))
+	e.Apply(cmds, results)
+	for _, r := range results {
+		if err := r.(*core.Result).Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Snapshot implements [node.Machine].
 func (e *Engine) Snapshot() func(io.Writer) error { return e.View().WriteSnapshot }
 

@@ -21,9 +21,8 @@ type Survivor struct {
 // Recover is for a member whose cluster has lost its majority for good. It reads
 // all of the log in cfg.Dir, what is not known to be committed too, into
 // cfg.Machine and calls then. If then is nil that is all, and every file stays as it is.
-// Else the machine is given
-// the commands that then returns, and the member becomes the only voter of its
-// cluster: the next Open goes on from there.
+// Else then may change the machine, and the member becomes the only voter of its
+// cluster: the next Open goes on from there. What then returns ends it before that.
 //
 // Everything in the log counts from then on as committed, whether or not anybody
 // was told so. What the others had acknowledged and this member does not have is
@@ -32,7 +31,7 @@ type Survivor struct {
 // It may be cut short anywhere: either nothing has happened, or all. The error is
 // Unavailable while somebody uses the folder, and NotFound if it holds no member
 // or one that has heard nothing yet.
-func Recover(cfg Config, then func(Survivor) [][]byte) (Survivor, error) {
+func Recover(cfg Config, then func(Survivor) error) (Survivor, error) {
 	if err := cfg.Validate(); err != nil {
 		return Survivor{}, err
 	}
@@ -56,7 +55,7 @@ func Recover(cfg Config, then func(Survivor) [][]byte) (Survivor, error) {
 	return out, errors.Join(err, log.Close())
 }
 
-func survive(cfg Config, log *segments, rec recovered, then func(Survivor) [][]byte) (Survivor, error) {
+func survive(cfg Config, log *segments, rec recovered, then func(Survivor) error) (Survivor, error) {
 	snapshots := newSnapshotFolder(cfg.FS, filepath.Join(cfg.Dir, "snap"))
 	if rec.mark.Index == 0 {
 		return Survivor{}, incumbent.Errorf(incumbent.NotFound, "%s: the member has heard nothing of its cluster yet", cfg.Dir)
@@ -77,8 +76,8 @@ func survive(cfg Config, log *segments, rec recovered, then func(Survivor) [][]b
 	if then == nil {
 		return out, nil
 	}
-	if cmds := then(out); len(cmds) > 0 {
-		cfg.Machine.Apply(cmds, make([]any, len(cmds)))
+	if err := then(out); err != nil {
+		return out, err
 	}
 	// One index and one term further than anything in the log: no member that is
 	// left behind can have an entry that looks the same.

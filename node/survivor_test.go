@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,6 +17,12 @@ import (
 
 func surviveConfig(fs vfs.FS, m Machine) Config {
 	return Config{FS: fs, Dir: "/data", Machine: m, Schema: 1, DiskReserve: -1, SegmentBytes: MinSegmentBytes}
+}
+
+// raise is what a survivor is given before it goes on alone.
+func (j *journal) raise() error {
+	j.Apply([][]byte{[]byte("epoch")}, make([]any, 1))
+	return nil
 }
 
 // TestRecoverMakesOneOfThreeAClusterOfItsOwn ends all three and goes on with one.
@@ -37,11 +44,12 @@ func TestRecoverMakesOneOfThreeAClusterOfItsOwn(t *testing.T) {
 		if err != nil || looked.Member != id || looked.Durable < 50 || looked.Committed > looked.Durable || len(seen.commands) != 50 {
 			t.Fatalf("looking: %+v with %d commands, %v", looked, len(seen.commands), err)
 		}
-		found, err := Recover(surviveConfig(g.disks[id], &journal{}), func(s Survivor) [][]byte {
+		j := &journal{}
+		found, err := Recover(surviveConfig(g.disks[id], j), func(s Survivor) error {
 			if s != looked {
 				t.Errorf("told %+v, looked at %+v", s, looked)
 			}
-			return [][]byte{[]byte("epoch")}
+			return j.raise()
 		})
 		if err != nil || found != looked {
 			t.Fatalf("recovering: %+v, %v", found, err)
@@ -118,7 +126,7 @@ func TestLookingAtASurvivorChangesNothing(t *testing.T) {
 			}
 			cfg := surviveConfig(fs, &journal{})
 			cfg.KeepSegmentBytes = true
-			if _, err := Recover(cfg, func(Survivor) [][]byte { return nil }); err != nil {
+			if _, err := Recover(cfg, func(Survivor) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if got := spares(files(fs)); len(got) == 0 || len(want) > 0 && !slices.Equal(got, want) {
@@ -140,14 +148,15 @@ func TestRecoverIsAllOrNothing(t *testing.T) {
 		for calls := 0; !done; calls++ {
 			n.next() // it makes some hundred calls
 			fs, left := g.disks[id].Clone(), calls
+			j := &journal{}
 			_, err := Recover(surviveConfig(vfs.Inject(fs, func(c vfs.Call) vfs.Fault {
 				if left--; left < 0 {
 					return vfs.Fault{Err: fmt.Errorf("power is gone")}
 				}
 				return vfs.Fault{}
-			}), &journal{}), func(Survivor) [][]byte { return [][]byte{[]byte("epoch")} })
+			}), j), func(Survivor) error { return j.raise() })
 			done = err == nil
-			j := &journal{}
+			j = &journal{}
 			n, err := Open(surviveConfig(fs.CrashClone(rand.New(rand.NewPCG(uint64(calls), 1))), j))
 			if err != nil {
 				t.Fatalf("power lost after %d calls: %v", calls, err)
@@ -159,6 +168,34 @@ func TestRecoverIsAllOrNothing(t *testing.T) {
 			if err := n.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// TestARecoveryThatIsRefusedChangesNothing refuses what is to come before a survivor goes on
+// alone: it is the member that it was.
+func TestARecoveryThatIsRefusedChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := startTrio(t, nil)
+		l.mustPropose("kept")
+		id := l.Status().Member
+		g.stopAll()
+		refused := errors.New("refused")
+		j := &journal{}
+		_, err := Recover(surviveConfig(g.disks[id], j), func(Survivor) error { return errors.Join(j.raise(), refused) })
+		if !errors.Is(err, refused) {
+			t.Errorf("recovered: %v", err)
+		}
+		j = &journal{}
+		n, err := Open(surviveConfig(g.disks[id], j))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(j.commands, "epoch") || len(n.Status().Voters) != 3 {
+			t.Errorf("voters %v, commands %q", n.Status().Voters, j.commands)
+		}
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
