@@ -154,10 +154,11 @@ func (r *Record) Write(dir string) error {
 // Joins reports whether the cluster may not know the member yet: it needs its token.
 func (r *Record) Joins() bool { return r.Stage == joining }
 
-// hasLog reports whether the directory holds the log of a member.
+// hasLog reports whether the directory holds the log of a member. One that cannot be
+// looked at counts: opening it says why.
 func hasLog(dir string) bool {
-	names, err := vfs.OS{}.List(filepath.Join(dir, "log"))
-	return err == nil && len(names) > 0
+	found, err := node.HasLog(vfs.OS{}, dir)
+	return found || err != nil
 }
 
 // checkLog refuses a member whose log is gone while its record is still there:

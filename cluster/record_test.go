@@ -29,7 +29,15 @@ func TestRecordsAreReadBackOrRefused(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read the secret: %v, %v", info.Mode(), err)
 	}
-	// Its log is gone, so it may have forgotten how it voted.
+	// Its log is gone, so it may have forgotten how it voted: what is beside it is none.
+	if err := os.Mkdir(filepath.Join(dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lock", "spare-1"} {
+		if err := os.WriteFile(filepath.Join(dir, "log", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := Identify(t.Context(), JoinConfig{DataDir: dir, Name: "n1"}); incumbent.KindOf(err) != incumbent.Corrupt {
 		t.Errorf("without its log: %v", err)
 	}

@@ -99,6 +99,75 @@ func (s *spoken) contains(what string) bool {
 	return strings.Contains(s.text.String(), what)
 }
 
+// TestALogThatWasMovedAwayIsMissed leaves the lock and the spares where they are: the member
+// refuses to begin anew, also alone, and goes on once its log is back.
+func TestALogThatWasMovedAwayIsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		r := s.start(t, nil)
+		r.mustPropose("kept")
+		if _, err := r.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * diskPollEvery) // there are spares
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		files := func() (all []string) {
+			t.Helper()
+			for _, dir := range []string{"/data/log", "/data/snap"} {
+				names, err := s.fs.List(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, names...)
+			}
+			return all
+		}
+		move := func(from, to string) {
+			t.Helper()
+			names, err := s.fs.List(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if strings.HasSuffix(name, ".wal") {
+					if err := s.fs.Rename(from+"/"+name, to+"/"+name); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if err := vfs.MkdirAll(s.fs, "/away"); err != nil {
+			t.Fatal(err)
+		}
+		move("/data/log", "/away")
+		left := files()
+		cfg := surviveConfig(s.fs, &journal{})
+		if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Corrupt || !strings.Contains(err.Error(), "without the log") {
+			t.Errorf("without its log: %v", err)
+		}
+		cfg.Join = &Identity{Cluster: [16]byte{1}, Member: 7}
+		if _, err := Open(cfg); incumbent.KindOf(err) != incumbent.Corrupt {
+			t.Errorf("joining without its log: %v", err)
+		}
+		if _, err := Recover(surviveConfig(s.fs, &journal{}), func(Survivor) error { return nil }); incumbent.KindOf(err) != incumbent.NotFound {
+			t.Errorf("recovered without its log: %v", err)
+		}
+		if got := files(); !slices.Equal(got, left) {
+			t.Errorf("files %v became %v", left, got)
+		}
+		move("/away", "/data/log")
+		r = s.start(t, nil)
+		if got := r.machine.list(); !slices.Equal(got, []string{"kept"}) {
+			t.Errorf("with its log back it has %q", got)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestDamagedSnapshotOfTheLeader flips one bit in the middle of the leader's own
 // file. The peer finds out; the leader reads its file again, takes a newer one
 // although nobody has written anything since, and sends that.

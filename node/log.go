@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
@@ -21,6 +22,12 @@ type recovered struct {
 	mark        wal.SnapshotMark // of the last snapshot; Index 0: none
 	entries     []*pb.Entry      // after the mark
 }
+
+// logDir is where in the folder of a member its log is.
+func logDir(dir string) string { return filepath.Join(dir, "log") }
+
+// HasLog reports whether the folder of a member holds its log.
+func HasLog(fs vfs.FS, dir string) (bool, error) { return wal.Exists(fs, logDir(dir)) }
 
 // openSegments opens the log of a group, making it if it is not there. Each
 // opening is counted durably: that is the incarnation.

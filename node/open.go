@@ -23,7 +23,8 @@ const (
 // Open reads what is durable in cfg.Dir, restores the machine and returns a node
 // that [Node.Run] will start. An empty folder becomes a cluster of one or, with
 // cfg.Join, a member that waits for its leader. A folder that belongs to somebody
-// else than cfg.Join says is Invalid.
+// else than cfg.Join says is Invalid. One that has snapshots and no log is Corrupt, and
+// stays as it is.
 func Open(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -33,7 +34,14 @@ func Open(cfg Config) (*Node, error) {
 	if err := vfs.MkdirAll(cfg.FS, snapshots.dir); err != nil {
 		return nil, err
 	}
-	log, rec, err := openSegments(cfg.FS, filepath.Join(cfg.Dir, "log"), &cfg)
+	found, err := HasLog(cfg.FS, cfg.Dir)
+	if err == nil && !found {
+		err = snapshots.refuseOrphans() // before there is another log in the place of that which is gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	log, rec, err := openSegments(cfg.FS, logDir(cfg.Dir), &cfg)
 	if err != nil {
 		return nil, err
 	}

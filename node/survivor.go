@@ -36,8 +36,12 @@ func Recover(cfg Config, then func(Survivor) error) (Survivor, error) {
 		return Survivor{}, err
 	}
 	cfg.withDefaults()
-	dir := filepath.Join(cfg.Dir, "log")
-	if names, err := cfg.FS.List(dir); err != nil || len(names) == 0 {
+	dir := logDir(cfg.Dir)
+	found, err := HasLog(cfg.FS, cfg.Dir)
+	if err != nil {
+		return Survivor{}, err
+	}
+	if !found {
 		return Survivor{}, incumbent.Errorf(incumbent.NotFound, "%s holds no log", cfg.Dir)
 	}
 	if then == nil {

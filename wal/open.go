@@ -111,6 +111,15 @@ func (l *Log) open() (Recovered, error) {
 	return rec, nil
 }
 
+// Exists reports whether there is a log in dir: a lock or spare segments are none.
+func Exists(fsys vfs.FS, dir string) (bool, error) {
+	names, err := fsys.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fatal("listing "+dir, err)
+	}
+	return hasSegment(names), nil
+}
+
 // Read returns what the log in dir says, as [Open] would, and leaves it as it is: nothing
 // is cut off, removed or made, and the incarnation is that of the last opening. It takes
 // the folder's lock meanwhile. The errors are those of Open; NotFound says that there is
