@@ -14,7 +14,7 @@ import (
 
 // appender owns the log: it writes appends in order, syncs once for all that
 // wait, and tells the loop. It is a goroutine of its own so that no flush holds
-// up a heartbeat. With Config.InlineAppend the loop performs its work instead.
+// up a heartbeat.
 type appender struct {
 	log    *segments
 	clock  Clock

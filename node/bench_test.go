@@ -27,20 +27,16 @@ func slowSync(fs vfs.FS, d time.Duration) vfs.FS {
 // BenchmarkPropose proposes commands of 100 bytes from many callers who each
 // wait for their answer, on a real disk, and with a sync delay added.
 func BenchmarkPropose(b *testing.B) {
-	for _, inline := range []bool{false, true} {
-		for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
-			for _, callers := range []int{1, 64, 1024} {
-				name := fmt.Sprintf("inline=%v/sync=%v/callers=%d", inline, delay, callers)
-				b.Run(name, func(b *testing.B) { benchmarkPropose(b, inline, delay, callers) })
-			}
+	for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
+		for _, callers := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("sync=%v/callers=%d", delay, callers), func(b *testing.B) { benchmarkPropose(b, delay, callers) })
 		}
 	}
 }
 
-func benchmarkPropose(b *testing.B, inline bool, delay time.Duration, callers int) {
+func benchmarkPropose(b *testing.B, delay time.Duration, callers int) {
 	r := (&stand{}).start(b, func(c *Config) {
 		c.FS, c.Dir = slowSync(vfs.OS{}, delay), b.TempDir()
-		c.InlineAppend = inline
 		c.SegmentBytes = 0
 	})
 	cmd := make([]byte, 100)

@@ -150,12 +150,10 @@ func TestG26_RestartShowsWhatWasAcknowledged(t *testing.T) {
 			every: rapid.IntRange(5, 150).Draw(rt, "every"), most: 3,
 			rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1)),
 		}
-		inline := rapid.Bool().Draw(rt, "inline")
 		for range 2 {
 			r := s.start(t, func(cfg *Config) {
 				smallSnapshots(cfg)
 				cfg.FS = vfs.Inject(s.fs, c.decide)
-				cfg.InlineAppend = inline
 			})
 			for range rapid.IntRange(1, 25).Draw(rt, "rounds") {
 				c.ledger.propose(r, rapid.IntRange(1, 5).Draw(rt, "commands"))

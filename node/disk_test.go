@@ -20,33 +20,30 @@ const segmentName = ".wal"
 
 // TestG31_FailedSyncStopsTheNode lets one sync of the log fail.
 func TestG31_FailedSyncStopsTheNode(t *testing.T) {
-	for _, inline := range []bool{false, true} {
-		s := newStand()
-		var broken atomic.Bool
-		r := s.start(t, func(c *Config) {
-			c.InlineAppend = inline
-			c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
-				if broken.Load() && call.Op == vfs.OpSync && strings.HasSuffix(call.Name, segmentName) {
-					return vfs.Fault{Err: syscall.EIO}
-				}
-				return vfs.Fault{}
-			})
+	s := newStand()
+	var broken atomic.Bool
+	r := s.start(t, func(c *Config) {
+		c.FS = vfs.Inject(s.fs, func(call vfs.Call) vfs.Fault {
+			if broken.Load() && call.Op == vfs.OpSync && strings.HasSuffix(call.Name, segmentName) {
+				return vfs.Fault{Err: syscall.EIO}
+			}
+			return vfs.Fault{}
 		})
-		r.mustPropose("before")
-		broken.Store(true)
-		if _, err := r.propose("during"); incumbent.KindOf(err) != incumbent.Unknown {
-			t.Errorf("proposal whose sync failed: got %v, want Unknown", err)
-		}
-		err := <-r.err
-		if incumbent.KindOf(err) != incumbent.Internal || !errors.Is(err, syscall.EIO) {
-			t.Errorf("run: got %v, want Internal with the cause", err)
-		}
-		if _, err := r.propose("after"); incumbent.KindOf(err) != incumbent.Unavailable {
-			t.Errorf("proposal to a stopped node: got %v, want Unavailable", err)
-		}
-		if _, err := r.confirm(); incumbent.KindOf(err) != incumbent.Unavailable {
-			t.Errorf("confirmation from a stopped node: got %v, want Unavailable", err)
-		}
+	})
+	r.mustPropose("before")
+	broken.Store(true)
+	if _, err := r.propose("during"); incumbent.KindOf(err) != incumbent.Unknown {
+		t.Errorf("proposal whose sync failed: got %v, want Unknown", err)
+	}
+	err := <-r.err
+	if incumbent.KindOf(err) != incumbent.Internal || !errors.Is(err, syscall.EIO) {
+		t.Errorf("run: got %v, want Internal with the cause", err)
+	}
+	if _, err := r.propose("after"); incumbent.KindOf(err) != incumbent.Unavailable {
+		t.Errorf("proposal to a stopped node: got %v, want Unavailable", err)
+	}
+	if _, err := r.confirm(); incumbent.KindOf(err) != incumbent.Unavailable {
+		t.Errorf("confirmation from a stopped node: got %v, want Unavailable", err)
 	}
 }
 
@@ -218,63 +215,60 @@ func TestG31_ALogWithoutSparesIsTrimmed(t *testing.T) {
 // A snapshot whose file is written when appends come to wait for space is marked all the
 // same: it lets files of the log go.
 func TestG31_AMarkDoesNotWaitBehindAppends(t *testing.T) {
-	for _, inline := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newStand()
-			s.fs.SetCapacity(9 << 20)
-			var armed atomic.Bool
-			var pauses []bool
-			var r *running
-			proposed := make(chan int, 1)
-			answered := make(chan error, 100)
-			r = s.start(t, func(c *Config) {
-				c.InlineAppend = inline
-				c.SnapshotBytes = 1 << 40
-				c.Events.Paused = func(paused bool, _ error) { pauses = append(pauses, paused) }
-				j := c.Machine.(*journal)
-				j.forget = true
-				j.onWrite = func() {
-					if !armed.Swap(false) {
-						return
-					}
-					n := 0
-					for ; r.Status().Paused == "" && n < cap(answered); n++ {
-						r.Propose(Proposal{Command: make([]byte, 900<<10), Reserve: true, Done: func(_ any, err error) { answered <- err }})
-						time.Sleep(time.Millisecond)
-					}
-					proposed <- n
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand()
+		s.fs.SetCapacity(9 << 20)
+		var armed atomic.Bool
+		var pauses []bool
+		var r *running
+		proposed := make(chan int, 1)
+		answered := make(chan error, 100)
+		r = s.start(t, func(c *Config) {
+			c.SnapshotBytes = 1 << 40
+			c.Events.Paused = func(paused bool, _ error) { pauses = append(pauses, paused) }
+			j := c.Machine.(*journal)
+			j.forget = true
+			j.onWrite = func() {
+				if !armed.Swap(false) {
+					return
 				}
-			})
-			for range 3 {
-				r.mustPropose(strings.Repeat("x", 900<<10))
-			}
-			armed.Store(true)
-			go func() { _, _ = r.Snapshot(context.Background()) }()
-			for range <-proposed {
-				select {
-				case err := <-answered:
-					if err != nil {
-						t.Error(err)
-					}
-				case <-time.After(time.Minute):
-					t.Fatalf("inline %t: appends wait for ever: %+v", inline, r.Status())
+				n := 0
+				for ; r.Status().Paused == "" && n < cap(answered); n++ {
+					r.Propose(Proposal{Command: make([]byte, 900<<10), Reserve: true, Done: func(_ any, err error) { answered <- err }})
+					time.Sleep(time.Millisecond)
 				}
-			}
-			synctest.Wait()
-			for i, paused := range pauses {
-				if paused != (i%2 == 0) {
-					t.Errorf("inline %t: told of pauses %v", inline, pauses)
-					break
-				}
-			}
-			if st := r.Status(); st.Snapshot == 1 || len(pauses) == 0 {
-				t.Errorf("inline %t: told of pauses %v, status %+v: the test tests nothing", inline, pauses, st)
-			}
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
+				proposed <- n
 			}
 		})
-	}
+		for range 3 {
+			r.mustPropose(strings.Repeat("x", 900<<10))
+		}
+		armed.Store(true)
+		go func() { _, _ = r.Snapshot(context.Background()) }()
+		for range <-proposed {
+			select {
+			case err := <-answered:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("appends wait for ever: %+v", r.Status())
+			}
+		}
+		synctest.Wait()
+		for i, paused := range pauses {
+			if paused != (i%2 == 0) {
+				t.Errorf("told of pauses %v", pauses)
+				break
+			}
+		}
+		if st := r.Status(); st.Snapshot == 1 || len(pauses) == 0 {
+			t.Errorf("told of pauses %v, status %+v: the test tests nothing", pauses, st)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestG32_HungDiskShowsAndCausesNoElection lets one sync take three seconds.

@@ -141,23 +141,12 @@ func (n *Node) perform(eff Effects) {
 
 func (n *Node) append(a *Append) {
 	n.outstanding.appends++
-	n.submit(appendTask{append: a, mark: n.arrived(a.Snapshot)})
-}
-
-// submit gives work on the log to the appender, or does it here.
-func (n *Node) submit(t appendTask) {
-	if !n.cfg.InlineAppend {
-		n.appender.queue.push(t)
-		return
-	}
-	if err := n.appender.perform(n.run, []appendTask{t}); err != nil {
-		n.die(err)
-	}
+	n.appender.queue.push(appendTask{append: a, mark: n.arrived(a.Snapshot)})
 }
 
 // appended tells the loop, from the appender.
 func (n *Node) appended(group []*Append) {
-	acknowledge := func() {
+	n.inbox.call(func() {
 		n.outstanding.appends -= len(group)
 		for _, a := range group {
 			n.replica.Appended(a)
@@ -165,12 +154,7 @@ func (n *Node) appended(group []*Append) {
 				n.snapshotInstalled(a.Snapshot)
 			}
 		}
-	}
-	if n.cfg.InlineAppend {
-		acknowledge() // already on the loop; the turn goes on with Ready
-		return
-	}
-	n.inbox.call(acknowledge)
+	})
 }
 
 // applied tells the loop, from the applier.

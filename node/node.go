@@ -43,7 +43,6 @@ type Config struct {
 	SnapshotRate      int64         // bytes written per second; 0: DefaultSnapshotRate
 	TailEntries       uint64        // kept in memory behind a snapshot; 0: DefaultTailEntries
 	DiskReserve       int64         // free bytes under which growth is refused; 0: DefaultDiskReserve; negative: never
-	InlineAppend      bool          // write the log on the loop: lower latency on a fast disk, but a slow one holds up heartbeats
 }
 
 // Transport carries messages to peers.
@@ -159,9 +158,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.run, n.die = run, die
 	stop := context.AfterFunc(ctx, n.askToStop)
 	defer stop()
-	if !n.cfg.InlineAppend {
-		n.goRun(run, "append", n.appender.run)
-	}
+	n.goRun(run, "append", n.appender.run)
 	n.goRun(run, "apply", n.applier.run)
 	n.goRun(run, "files", n.files.run)
 	n.goRun(run, "disk", n.watchDisk)

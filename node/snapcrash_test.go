@@ -64,55 +64,51 @@ func (p *powerCut) after() *vfs.Mem {
 // call that changes its disk, from the first piece of a snapshot until it has
 // caught up. It must come back with a state that the cluster had, and catch up.
 func TestPowerFailsWhileReceiving(t *testing.T) {
-	for _, inline := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newTrio(t)
-			change := func(c *Config) { c.InlineAppend = inline }
-			for _, id := range trioIDs {
-				g.start(id, change)
+	synctest.Test(t, func(t *testing.T) {
+		g := newTrio(t)
+		for _, id := range trioIDs {
+			g.start(id, nil)
+		}
+		g.write("a", 100, 3000)
+		down := g.follower()
+		rng := rand.New(rand.NewPCG(3, 5))
+		var crashes []string
+		for k := 1; ; k++ {
+			if k > 1000 {
+				t.Fatal("the member never catches up")
 			}
-			g.write("a", 100, 3000)
-			down := g.follower()
-			rng := rand.New(rand.NewPCG(3, 5))
-			var crashes []string
-			for k := 1; ; k++ {
-				if k > 1000 {
-					t.Fatal("the member never catches up")
-				}
-				g.kill(down)
-				time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
-				for i := range 6 {
-					g.write(fmt.Sprintf("b%d-%d", k, i), 1, 1)
-				}
-				g.compact()
-				p := &powerCut{mem: g.disks[down], rng: rng, left: k}
-				g.filter(func(m *Message) bool {
-					if m.To == down && m.Chunk != nil {
-						p.arm()
-					}
-					return true
-				})
-				r := g.start(down, func(c *Config) {
-					change(c)
-					c.FS = vfs.Inject(p.mem, p.decide)
-				})
-				if g.caughtUp(r, p) {
-					break // it made fewer calls
-				}
-				crashes = append(crashes, p.at)
-				g.crashed(down, p)
-				g.restartAfterCrash(down, change)
+			g.kill(down)
+			time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
+			for i := range 6 {
+				g.write(fmt.Sprintf("b%d-%d", k, i), 1, 1)
 			}
-			for _, want := range []string{"create snap", "write snap", "sync snap", "rename snap", "syncdir snap", "write log", "sync log", "remove snap"} {
-				if !slices.Contains(crashes, want) {
-					t.Errorf("the power never failed at %s: %v", want, crashes)
+			g.compact()
+			p := &powerCut{mem: g.disks[down], rng: rng, left: k}
+			g.filter(func(m *Message) bool {
+				if m.To == down && m.Chunk != nil {
+					p.arm()
 				}
+				return true
+			})
+			r := g.start(down, func(c *Config) {
+				c.FS = vfs.Inject(p.mem, p.decide)
+			})
+			if g.caughtUp(r, p) {
+				break // it made fewer calls
 			}
-			g.agree()
-			g.settled()
-			g.stopAll()
-		})
-	}
+			crashes = append(crashes, p.at)
+			g.crashed(down, p)
+			g.restartAfterCrash(down, nil)
+		}
+		for _, want := range []string{"create snap", "write snap", "sync snap", "rename snap", "syncdir snap", "write log", "sync log", "remove snap"} {
+			if !slices.Contains(crashes, want) {
+				t.Errorf("the power never failed at %s: %v", want, crashes)
+			}
+		}
+		g.agree()
+		g.settled()
+		g.stopAll()
+	})
 }
 
 // caughtUp waits until a member has all or its power has failed.

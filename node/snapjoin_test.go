@@ -32,39 +32,36 @@ func joining(id uint64, change func(*Config)) func(*Config) {
 // TestJoinerCatchesUpBySnapshot adds a learner to a cluster whose log has long
 // been cut, while writing goes on, and makes it a voter.
 func TestJoinerCatchesUpBySnapshot(t *testing.T) {
-	for _, inline := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newTrio(t)
-			change := func(c *Config) { c.InlineAppend = inline }
-			for _, id := range trioIDs {
-				g.start(id, change)
-			}
-			g.write("a", 5000, 20)
-			r := g.addMember(4, Learner, change)
-			for i := range 20 {
-				g.write(fmt.Sprintf("b%d", i), 100, 20)
-			}
-			g.agree()
-			if _, received := g.events(); len(received[4]) == 0 || received[4][0].Err != nil {
-				t.Errorf("received %+v, want a snapshot", received[4])
-			}
-			if err := g.leader().ChangeMembers(context.Background(), MemberChange{ID: 4, Role: Voter}); err != nil {
-				t.Fatal(err)
-			}
-			g.write("c", 100, 1)
-			g.agree()
-			if st := r.Status(); len(st.Voters) != 4 || len(st.Learners) != 0 {
-				t.Errorf("the joiner knows %v and %v", st.Voters, st.Learners)
-			}
-			g.settled()
-			g.kill(4)
-			g.start(4, change) // no longer told to join
-			g.write("d", 100, 1)
-			g.agree()
-			g.settled()
-			g.stopAll()
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newTrio(t)
+		for _, id := range trioIDs {
+			g.start(id, nil)
+		}
+		g.write("a", 5000, 20)
+		r := g.addMember(4, Learner, nil)
+		for i := range 20 {
+			g.write(fmt.Sprintf("b%d", i), 100, 20)
+		}
+		g.agree()
+		if _, received := g.events(); len(received[4]) == 0 || received[4][0].Err != nil {
+			t.Errorf("received %+v, want a snapshot", received[4])
+		}
+		if err := g.leader().ChangeMembers(context.Background(), MemberChange{ID: 4, Role: Voter}); err != nil {
+			t.Fatal(err)
+		}
+		g.write("c", 100, 1)
+		g.agree()
+		if st := r.Status(); len(st.Voters) != 4 || len(st.Learners) != 0 {
+			t.Errorf("the joiner knows %v and %v", st.Voters, st.Learners)
+		}
+		g.settled()
+		g.kill(4)
+		g.start(4, nil) // no longer told to join
+		g.write("d", 100, 1)
+		g.agree()
+		g.settled()
+		g.stopAll()
+	})
 }
 
 // TestPowerFailsWhileJoining lets the power of a joiner fail at every call that

@@ -141,7 +141,7 @@ func (n *Node) writeBound() {
 	}
 	n.snap.bound = nil
 	n.writeCommit()
-	n.submit(appendTask{then: func() error {
+	n.appender.queue.push(appendTask{then: func() error {
 		if n.appender.commit < b.meta.Index {
 			return incumbent.Errorf(incumbent.Internal, "snapshot bound at %d, but the log knows commit %d", b.meta.Index, n.appender.commit)
 		}
@@ -234,13 +234,6 @@ func (n *Node) markSnapshot(meta SnapshotMeta, mark wal.SnapshotMark, marked cha
 		})
 		return nil
 	})
-	if n.cfg.InlineAppend {
-		n.inbox.call(func() {
-			if err := n.appender.performMarks(); err != nil {
-				n.die(err)
-			}
-		})
-	}
 }
 
 // snapshotMarked learns, on the loop, that the log names a new snapshot.

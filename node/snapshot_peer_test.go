@@ -19,44 +19,41 @@ import (
 // written and the log before them is gone, and lets it come back while writing
 // goes on.
 func TestMemberComesBackBySnapshot(t *testing.T) {
-	for _, inline := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newTrio(t)
-			change := func(c *Config) { c.InlineAppend = inline }
-			for _, id := range trioIDs {
-				g.start(id, change)
-			}
-			g.write("a", 100, 1)
-			down := g.follower()
-			g.kill(down)
-			time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
-			g.write("b", 5000, 20)
-			if st := g.leader().Status(); st.First < 50 {
-				t.Fatalf("the log still begins at %d", st.First)
-			}
-			r := g.start(down, change)
-			for i := range 20 {
-				g.write(string(rune('c'+i)), 100, 20)
-				time.Sleep(10 * time.Millisecond)
-			}
-			g.agree()
-			sent, received := g.events()
-			if len(sent) == 0 || sent[0].Err != nil || len(received[down]) == 0 || received[down][0].Err != nil {
-				t.Errorf("sent %+v, received %+v", sent, received)
-			}
-			if st := r.Status(); st.Snapshot < 50 {
-				t.Errorf("it came back without a snapshot: %+v", st)
-			}
-			g.settled()
-			g.stopAll()
-			// What came over the wire is what it starts from.
-			for _, id := range trioIDs {
-				g.start(id, change)
-			}
-			g.agree()
-			g.stopAll()
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newTrio(t)
+		for _, id := range trioIDs {
+			g.start(id, nil)
+		}
+		g.write("a", 100, 1)
+		down := g.follower()
+		g.kill(down)
+		time.Sleep(2 * time.Second) // for who was there a moment ago the log is kept
+		g.write("b", 5000, 20)
+		if st := g.leader().Status(); st.First < 50 {
+			t.Fatalf("the log still begins at %d", st.First)
+		}
+		r := g.start(down, nil)
+		for i := range 20 {
+			g.write(string(rune('c'+i)), 100, 20)
+			time.Sleep(10 * time.Millisecond)
+		}
+		g.agree()
+		sent, received := g.events()
+		if len(sent) == 0 || sent[0].Err != nil || len(received[down]) == 0 || received[down][0].Err != nil {
+			t.Errorf("sent %+v, received %+v", sent, received)
+		}
+		if st := r.Status(); st.Snapshot < 50 {
+			t.Errorf("it came back without a snapshot: %+v", st)
+		}
+		g.settled()
+		g.stopAll()
+		// What came over the wire is what it starts from.
+		for _, id := range trioIDs {
+			g.start(id, nil)
+		}
+		g.agree()
+		g.stopAll()
+	})
 }
 
 // bigRate is at what rate the snapshot of big travels, in bytes per second: it
