@@ -142,7 +142,9 @@ type KeyCache struct {
 }
 
 // NewKeyCache returns one that knows nothing. With fields, entries are as they were when
-// one of those changed last. Values are the new ones, unless there are to be none.
+// one of those changed last, or when they came: parts, of which there are at most 63 if they
+// are all, are asked for with membership. Values are the new ones, unless there are to be
+// none.
 func NewKeyCache(namespace string, opts WatchKeysOptions) *KeyCache {
 	if opts.Values != apiv1.WatchedValues_WATCHED_VALUES_NONE {
 		opts.Values = apiv1.WatchedValues_WATCHED_VALUES_NEW
@@ -164,9 +166,20 @@ func (k *KeyCache) Entries() []*apiv1.KeyValue {
 	return k.sorted(strings.Compare)
 }
 
+// cachedFields are the fields that a cache asks for: where they are parts alone, membership
+// besides. A record that has none of the parts is shown at the beginning, too, and that it
+// goes changes none of them: it would stay for ever.
+func cachedFields(fields []string) []string {
+	whole := func(field string) bool { return !strings.Contains(field, "/") }
+	if len(fields) == 0 || slices.ContainsFunc(fields, whole) {
+		return fields // what comes or goes changes in a whole field, whichever it is
+	}
+	return append(slices.Clone(fields), "membership")
+}
+
 func (k *KeyCache) request(after uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchKeys{WatchKeys: &apiv1.WatchKeysRequest{
-		Namespace: k.namespace, Key: k.opts.Key, Prefix: k.opts.Prefix, Values: k.opts.Values, Fields: k.opts.Fields,
+		Namespace: k.namespace, Key: k.opts.Key, Prefix: k.opts.Prefix, Values: k.opts.Values, Fields: cachedFields(k.opts.Fields),
 		AfterIndex: after, CatchUp: true,
 	}}}
 }

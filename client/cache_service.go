@@ -37,7 +37,8 @@ type instance struct {
 type checks map[string]*apiv1.Check
 
 // NewServiceCache returns one that knows nothing. Of the options, where to begin is not
-// used.
+// used. Pairs of the meta, of which there are at most 63 if they are all of its fields, are
+// asked for with membership.
 func NewServiceCache(opts WatchServiceOptions) *ServiceCache {
 	c := &ServiceCache{opts: opts}
 	c.records = map[string]*host{}
@@ -81,7 +82,7 @@ func (c *ServiceCache) Node(name string) *apiv1.Node {
 
 func (c *ServiceCache) request(after uint64) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_WatchService{WatchService: &apiv1.WatchServiceRequest{
-		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: c.opts.Fields, AfterIndex: after, CatchUp: true,
+		Namespace: c.opts.Namespace, Service: c.opts.Service, Fields: cachedFields(c.opts.Fields), AfterIndex: after, CatchUp: true,
 	}}}
 }
 

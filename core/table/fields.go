@@ -105,13 +105,13 @@ func (c *Change) changed(part string, rows func(table int) []RowChange) bool {
 	if of == nil {
 		return false
 	}
-	at := of.Column(column)
-	if at == nil {
-		return false
+	index := ovs.ColumnUUID // of a column that is not there: rows that go are told to who was shown them
+	if at := of.Column(column); at != nil {
+		index = at.Index()
 	}
 	list := rows(table)
 	for i := range list {
-		if list[i].Changed(at.Index()) {
+		if list[i].Changed(index) {
 			return true
 		}
 	}

@@ -182,7 +182,10 @@ func (p *rowPick) changed(of *ovs.Table, r *table.RowChange) bool {
 		return false
 	}
 	return p.tables == nil || slices.ContainsFunc(p.tables[of.Name], func(name string) bool {
-		c := of.Column(name) // of this event's schema
-		return c != nil && r.Changed(c.Index())
+		index := ovs.ColumnUUID // of what this event's schema does not have: as the hub picks it
+		if c := of.Column(name); c != nil {
+			index = c.Index()
+		}
+		return r.Changed(index)
 	})
 }

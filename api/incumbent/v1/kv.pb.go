@@ -1278,7 +1278,8 @@ type WatchKeysRequest struct {
 	// Only changes in which one of these fields changed: value, flags, lock, membership
 	// (that it comes or goes). An entry that comes or goes changes in all. Of values in
 	// JSON a part can be named by its pointer (RFC 6901): "value/charm/url"; of one that
-	// comes or goes the parts that it has change. Empty: all changes.
+	// comes or goes the parts that it has change: who keeps the entries that a snapshot
+	// shows names membership besides parts. Empty: all changes.
 	Fields []string `protobuf:"bytes,6,rep,name=fields,proto3" json:"fields,omitempty"`
 	// Where the history back to after_index is gone, or the cluster has not come to it:
 	// begin with what has changed since, as events that are "present", if the state says
