@@ -445,3 +445,34 @@ func TestG16_CatchingUpAfterManyDeletions(t *testing.T) {
 	deleteAll()
 	expect("one more", true, "k/a", "k/b")
 }
+
+// What may be seen of an index is whole with its end, though all that comes before the end
+// may not be seen: nobody holds it back until there is something else to say.
+func TestG15_WhatIsSeenOfAnIndexIsWholeAtOnce(t *testing.T) {
+	for way, open := range overKeys {
+		t.Run(way, func(t *testing.T) {
+			m := newMember(t, func(c *Config) { c.ProgressEvery = time.Hour })
+			m.let("agent:a", keyRule("a/*", auth.Follow))
+			since := m.index()
+			next := open(m.as(agentA()), below("", 0))
+			if _, err := next(); err != nil {
+				t.Fatal(err)
+			}
+			last := m.storeMany(append([]string{"a/0"}, numbered("z/", pullEvents+44)...)...)
+			var seen []string
+			for at := since; at < last; {
+				got, err := next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range got.Events {
+					seen = append(seen, e.Entry.GetKey())
+				}
+				at = max(at, got.ProgressIndex)
+			}
+			if !slices.Equal(seen, []string{"a/0"}) {
+				t.Errorf("seen is %q", seen)
+			}
+		})
+	}
+}

@@ -43,6 +43,7 @@ type streamWatch struct {
 	begun  bool    // sel.after is the index to follow after, and exists
 	anew   bool    // the history has nothing for it any more
 	fresh  bool    // following, and nothing said yet
+	partly bool    // what was sent last may not be all of its index: the client holds it back
 	said   incumbent.Index
 }
 
@@ -254,7 +255,7 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 	if !batch.More {
 		batch.Progress = w.reader.Progress()
 	}
-	if len(batch.Events) > 0 || w.fresh || batch.Progress > w.said && w.silent.Load() {
+	if len(batch.Events) > 0 || w.fresh || batch.Progress > w.said && (w.partly || w.silent.Load()) {
 		err = w.send(p, batch)
 	}
 	clear(p.events)
@@ -360,7 +361,7 @@ func (w *streamWatch) snapshot(p *pumping, sight auth.Sight) {
 	}
 	if !shown.mark.more {
 		at := shown.mark.progress
-		w.sel.after, w.said, w.shown, w.begun, w.fresh = at, at, nil, true, false
+		w.sel.after, w.said, w.shown, w.begun, w.fresh, w.partly = at, at, nil, true, false, false
 	}
 	w.emit(p, append(p.bufs[:0], watchFrame(w.id, w.sel.form.answer, len(b), shown.mark), b))
 }
@@ -381,7 +382,7 @@ func (w *streamWatch) send(p *pumping, batch watch.Batch) error {
 			size += len(b)
 		}
 	}
-	w.said, w.fresh = batch.Progress, false
+	w.said, w.fresh, w.partly = batch.Progress, false, !batch.Whole()
 	bufs[0] = watchFrame(w.id, w.sel.form.answer, size, mark{progress: batch.Progress, more: !batch.Whole()})
 	w.emit(p, bufs)
 	return nil

@@ -335,6 +335,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 	tick := time.NewTicker(d.progressEvery)
 	defer tick.Stop()
 	var buf []*watch.Event
+	partly := false // what was sent last may not be all of its index: the caller holds it back
 	for said = from; ; {
 		changed := d.rulesChanged()
 		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
@@ -350,8 +351,8 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		}
 		buf = batch.Events
 		batch.Events = sel.seen(sight, batch.Events)
-		if len(batch.Events) > 0 {
-			said = batch.Progress
+		if len(batch.Events) > 0 || partly && batch.Progress > said {
+			said, partly = batch.Progress, !batch.Whole()
 			if err := send(d.piece(sel.form, batch)); err != nil {
 				return said, err
 			}
