@@ -601,3 +601,63 @@ func TestG12_WhatIsUnderWayIsBoundByANewPolicy(t *testing.T) {
 		}
 	}
 }
+
+// What a watch that catches up has shown of a prefix is what its caller may see, whenever
+// that changes: what was there already is shown once it may be seen, and what may not be seen
+// any more is left out, also of a watch that resumes.
+func TestG12_WhatAWatchHasShownFollowsThePolicies(t *testing.T) {
+	for way, over := range overKeys {
+		t.Run(way, func(t *testing.T) {
+			m := newMember(t)
+			onlyA, both := []auth.Rule{keyRule("k/a/*", auth.Follow)}, []auth.Rule{keyRule("k/a/*", auth.Follow), keyRule("k/b/*", auth.Follow)}
+			m.let("agent:a", onlyA...)
+			m.storeMany("k/a/1", "k/b/1")
+			var next func() (*pb.WatchKeysResponse, error)
+			last := uint64(0)
+			watch := func(after uint64) {
+				r := below("k/", after)
+				r.CatchUp = true
+				next = over(m.as(agentA()), r)
+			}
+			expect := func(what string, snapshot bool, keys ...string) {
+				t.Helper()
+				got, err := next()
+				for err == nil && !got.Snapshot && len(got.Events) == 0 { // how far is certain
+					last = max(last, got.ProgressIndex)
+					got, err = next()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var shown []string
+				for _, e := range got.Events {
+					shown = append(shown, e.GetEntry().GetKey())
+				}
+				if got.Snapshot != snapshot || got.First != snapshot || !slices.Equal(shown, keys) || got.ProgressIndex <= last {
+					t.Fatalf("%s behind %d: %v", what, last, got)
+				}
+				last = got.ProgressIndex
+			}
+			watch(0)
+			expect("the beginning", true, "k/a/1")
+			m.let("agent:a", both...)
+			expect("a wider sight", true, "k/a/1", "k/b/1")
+			m.storeMany("k/b/2")
+			expect("a change", false, "k/b/2")
+			m.let("agent:a", onlyA...)
+			expect("a narrower sight", true, "k/a/1")
+			m.change(policy.Command{Verb: policy.Set, Policy: auth.Policy{Name: "q", For: []string{"agent:b"}, Rules: both}})
+			m.storeMany("k/a/2")
+			expect("a change behind a policy of others", false, "k/a/2")
+
+			m.let("agent:a", both...)
+			watch(last)
+			expect("resumed with a wider sight", true, "k/a/1", "k/a/2", "k/b/1", "k/b/2")
+			at := m.storeMany("k/a/3")
+			expect("a change", false, "k/a/3")
+			watch(at)
+			m.storeMany("k/b/3")
+			expect("resumed with the same sight", false, "k/b/3")
+		})
+	}
+}

@@ -225,7 +225,9 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		return false
 	}
 	if w.shown != nil {
-		w.snapshot(p, sight)
+		if !w.showAnew(sight) {
+			w.snapshot(p, sight)
+		}
 		return true
 	}
 	if w.reader == nil {
@@ -246,15 +248,19 @@ func (w *streamWatch) run(p *pumping) (again bool) {
 		w.behind(err)
 		return false
 	}
-	if sight, err = w.sel.sight(w.s.door); err != nil { // by policies no older than the events
+	if !batch.More {
+		batch.Progress = w.reader.Progress()
+	}
+	if sight, err = w.sel.sight(w.s.door); err != nil { // by policies no older than the events and the progress
 		clear(p.events)
 		w.fail(err)
 		return false
 	}
-	batch.Events = w.sel.seen(sight, batch.Events)
-	if !batch.More {
-		batch.Progress = w.reader.Progress()
+	if w.showAnew(sight) {
+		clear(p.events)
+		return true
 	}
+	batch.Events = w.sel.seen(sight, batch.Events)
 	if len(batch.Events) > 0 || w.fresh || batch.Progress > w.said && (w.partly || w.silent.Load()) {
 		err = w.send(p, batch)
 	}
@@ -316,16 +322,25 @@ func (w *streamWatch) restart(f *former) {
 	w.shown, w.anew = f, false
 }
 
+// showAnew has all there is shown, if that is to be done for a sight: see
+// [selection.anotherSight]. The state is this member's, as are the changes that it tells of.
+func (w *streamWatch) showAnew(sight auth.Sight) bool {
+	if !w.sel.anotherSight(w.s.door, sight) {
+		return false
+	}
+	w.unsubscribe()
+	w.said = 0
+	w.restart(w.s.door.former(nil))
+	return true
+}
+
 // behind ends a watch that the history has nothing for any more, or begins it anew.
 func (w *streamWatch) behind(err error) {
 	if !w.sel.catchUp || incumbent.KindOf(err) != incumbent.Compacted {
 		w.fail(err)
 		return
 	}
-	if w.reader != nil {
-		w.reader.Close()
-		w.reader = nil
-	}
+	w.unsubscribe()
 	w.begun, w.anew = false, true
 	w.awaitState(func() {})
 }
@@ -350,6 +365,13 @@ func (w *streamWatch) subscribe() error {
 	r, err := w.s.door.hub.Subscribe(w.sel.after, w.kick, w.sel.selected...)
 	w.reader = r
 	return err
+}
+
+func (w *streamWatch) unsubscribe() {
+	if w.reader != nil {
+		w.reader.Close()
+		w.reader = nil
+	}
 }
 
 // snapshot sends a slice of what is there; the changes after it follow.
@@ -406,10 +428,7 @@ func (w *streamWatch) emit(p *pumping, bufs [][]byte) {
 
 // end gives the reader up.
 func (w *streamWatch) end() {
-	if w.reader != nil {
-		w.reader.Close()
-		w.reader = nil
-	}
+	w.unsubscribe()
 	w.s.door.watches.remove(w)
 }
 
@@ -456,10 +475,7 @@ func (l *watchSet) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.list {
-		if w.reader != nil {
-			w.reader.Close()
-			w.reader = nil
-		}
+		w.unsubscribe()
 	}
 }
 

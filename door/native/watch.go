@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/engine"
@@ -33,7 +34,8 @@ type selection struct {
 	selected []watch.Selector // events that one of them picks
 	form     form
 	records  records
-	begun    bool // the snapshot has
+	begun    bool    // the snapshot has
+	shownBy  *string // the key of the sight by which its client was told of a prefix; nil: it has not been
 
 	who    *caller
 	action auth.Action
@@ -53,6 +55,27 @@ func (s *selection) sight(d *Door) (auth.Sight, error) {
 		return sight, sight.SeesAny(s.about)
 	}
 	return sight, auth.Authorize(g, s.action, auth.Resource{Name: s.about})
+}
+
+// anotherSight reports whether a client that catches up has to be shown anew all that is
+// below its prefix, for it was told by another sight than this one, perhaps by another
+// watch from which it resumes: of what it may see now nothing may have been told, and what it
+// was told of it may not see any more. Nothing is said by this sight before it is asked.
+func (s *selection) anotherSight(d *Door, sight auth.Sight) bool {
+	if !s.catchUp || !s.prefix {
+		return false
+	}
+	key, before := sight.Within(s.about).Key(), s.shownBy
+	s.shownBy = &key
+	if before == nil { // by which sight the watch before this one has told it of, nobody knows
+		return s.after > 0 && policy.Of(d.view()).Changed() > s.after
+	}
+	return key != *before
+}
+
+// errAnotherSight is why a watch that catches up begins anew, with all there is.
+func errAnotherSight() error {
+	return incumbent.Errorf(incumbent.Compacted, "what the caller may see has changed")
 }
 
 // seen leaves of events those that may be shown. Those of one name may be, all or
@@ -283,6 +306,11 @@ func (d *Door) sendSnapshot(ctx context.Context, sel *selection, after incumbent
 		if err != nil {
 			return 0, err
 		}
+		if sel.anotherSight(d, sight) {
+			f = d.former(nil) // no older than the one that was confirmed
+			sel.restart(f.view, 0)
+			continue
+		}
 		p := sel.snapshot(f, sight)
 		if err := send(p); err != nil {
 			return 0, err
@@ -336,6 +364,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 	defer tick.Stop()
 	var buf []*watch.Event
 	partly := false // what was sent last may not be all of its index: the caller holds it back
+	due := false    // it is to be said how far all is certain
 	for said = from; ; {
 		changed := d.rulesChanged()
 		batch, err := reader.Pull(buf[:0], pullEvents, pullBytes)
@@ -345,14 +374,21 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		if err != nil {
 			return said, err
 		}
-		sight, err := sel.sight(d)
+		mark := due && !batch.More
+		if mark {
+			batch.Progress = reader.Progress()
+		}
+		sight, err := sel.sight(d) // by policies no older than the events and the progress
 		if err != nil {
 			return said, err
 		}
+		if sel.anotherSight(d, sight) {
+			return 0, errAnotherSight()
+		}
 		buf = batch.Events
 		batch.Events = sel.seen(sight, batch.Events)
-		if len(batch.Events) > 0 || partly && batch.Progress > said {
-			said, partly = batch.Progress, !batch.Whole()
+		if len(batch.Events) > 0 || mark || partly && batch.Progress > said {
+			said, partly, due = batch.Progress, !batch.Whole(), false
 			if err := send(d.piece(sel.form, batch)); err != nil {
 				return said, err
 			}
@@ -366,10 +402,7 @@ func (d *Door) follow(ctx context.Context, sel *selection, from incumbent.Index,
 		case <-woken:
 		case <-changed:
 		case <-tick.C:
-			said = max(said, reader.Progress())
-			if err := send(d.piece(sel.form, watch.Batch{Progress: said})); err != nil {
-				return said, err
-			}
+			due = true
 		case <-ctx.Done():
 			return said, context.Cause(ctx)
 		}

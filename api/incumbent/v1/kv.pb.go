@@ -1284,7 +1284,9 @@ type WatchKeysRequest struct {
 	// Where the history back to after_index is gone, or the cluster has not come to it:
 	// begin with what has changed since, as events that are "present", if the state says
 	// what that is, else with a snapshot. Who reads too slowly goes on so as well.
-	// Between such beginnings changes were not told one by one.
+	// Between such beginnings changes were not told one by one. Of a prefix the watch goes on
+	// with a snapshot, too, where a policy changes what its caller may see of it, or has
+	// changed since after_index.
 	CatchUp       bool `protobuf:"varint,7,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
