@@ -49,12 +49,12 @@ func (r Reading) Keys(prefix, after kv.Key, fn func(*kv.Entry) bool) {
 }
 
 // Modified is when the list of those keys below a prefix that sees accepts changed
-// last: the greatest modified index, or a later deletion of any. It ends early when
+// last: the greatest modified index, or a later deletion of one. It ends early when
 // goOn, asked now and then, says so.
-func (r Reading) Modified(prefix kv.Key, sees func(*kv.Entry) bool, goOn func() bool) incumbent.Index {
-	at := r.view.Deleted(prefix, goOn)
+func (r Reading) Modified(prefix kv.Key, sees func(kv.Key) bool, goOn func() bool) incumbent.Index {
+	at := r.view.Deleted(prefix, sees, goOn)
 	r.Keys(prefix, kv.Key{}, func(e *kv.Entry) bool {
-		if sees(e) {
+		if sees(e.Key) {
 			at = max(at, e.Modified)
 		}
 		return goOn()

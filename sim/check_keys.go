@@ -171,7 +171,7 @@ func (c *keyChecker) shown(p *process, v *core.View) {
 // prefix, and a deletion is one.
 func (c *keyChecker) listed(p *process, v *core.View, prefix kv.Key) {
 	view := kv.Of(v)
-	got, want := view.Deleted(prefix, func() bool { return true }), incumbent.Index(0)
+	got, want := view.Deleted(prefix, func(kv.Key) bool { return true }, func() bool { return true }), incumbent.Index(0)
 	view.Ascend(prefix, kv.Key{}, func(e *kv.Entry) bool {
 		got = max(got, e.Modified)
 		return true

@@ -96,7 +96,7 @@ func sessionText(id incumbent.SessionID) string { return strings.TrimRight(strin
 
 // listIndex is that of a list of a prefix.
 func listIndex(v *View, prefix Key) incumbent.Index {
-	at := v.Deleted(prefix, func() bool { return true })
+	at := v.Deleted(prefix, func(Key) bool { return true }, func() bool { return true })
 	v.Ascend(prefix, Key{}, func(e *Entry) bool {
 		at = max(at, e.Modified)
 		return true
@@ -135,7 +135,7 @@ func TestDeletedStopsWhenItIsToldTo(t *testing.T) {
 	}
 	do(t, s, Command{Verb: RemoveTree, Key: key("a")})
 	looked := 0
-	Of(s.View()).Deleted(key("a"), func() bool { looked++; return looked < 3 })
+	Of(s.View()).Deleted(key("a"), func(Key) bool { return true }, func() bool { looked++; return looked < 3 })
 	if looked != 3 {
 		t.Errorf("it looked %d times", looked)
 	}

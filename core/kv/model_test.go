@@ -361,7 +361,7 @@ func (n *naive) compareLists(t *rapid.T, v *View, before map[string]incumbent.In
 			t.Fatalf("the list of %q has index %d after %d", prefix, got, before[prefix])
 		}
 		before[prefix] = got
-		deleted := v.Deleted(key(prefix), func() bool { return true })
+		deleted := v.Deleted(key(prefix), func(Key) bool { return true }, func() bool { return true })
 		if v.DeletedAfter(key(prefix), deleted, MaxTombstones) || deleted > 0 && !v.DeletedAfter(key(prefix), deleted-1, MaxTombstones) {
 			t.Fatalf("below %q something was deleted at %d last, it is said not to be so; floor is %d", prefix, deleted, v.floor)
 		}

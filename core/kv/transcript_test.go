@@ -81,7 +81,7 @@ func list(t *testing.T, v *View, d *datadriven.TestData, out *strings.Builder) {
 		out.WriteString(entryText(e) + "\n")
 		return true
 	})
-	fmt.Fprintf(out, "index=%d deleted=%d\n", listIndex(v, key(prefix)), v.Deleted(key(prefix), func() bool { return true }))
+	fmt.Fprintf(out, "index=%d deleted=%d\n", listIndex(v, key(prefix)), v.Deleted(key(prefix), func(Key) bool { return true }, func() bool { return true }))
 }
 
 func state(v *View, out *strings.Builder) {

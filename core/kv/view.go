@@ -68,15 +68,17 @@ func (v *View) Ascend(prefix, after Key, fn func(*Entry) bool) { v.ascend(prefix
 // Delays calls fn with all delays, by key, until it returns false.
 func (v *View) Delays(fn func(*Delay) bool) { v.delays.Scan(fn) }
 
-// Deleted is the index of the newest deletion below a prefix, or of one that may
-// have been: a list of that prefix changed no later than at the greatest of it and
-// its entries' Modified. It looks at all tombstones below the prefix, up to
+// Deleted is the index of the newest deletion below a prefix of a key that sees accepts,
+// or of one that may have been: a list of those keys changed no later than at the greatest
+// of it and its entries' Modified. It looks at all tombstones below the prefix, up to
 // [MaxTombstones], until goOn, which it asks at each, returns false: then it means
 // nothing.
-func (v *View) Deleted(prefix Key, goOn func() bool) incumbent.Index {
+func (v *View) Deleted(prefix Key, sees func(Key) bool, goOn func() bool) incumbent.Index {
 	at := v.floor
 	v.deletedFrom(prefix, func(b tombstone) bool {
-		at = max(at, b.at)
+		if b.at > at && sees(b.key) {
+			at = b.at
+		}
 		return goOn()
 	})
 	return at

@@ -131,7 +131,7 @@ func (q *kvQuery) tree(from engine.Reading) result {
 	var list []*kv.Entry
 	res := result{index: q.modified(from)}
 	from.Keys(q.prefix, kv.Key{}, func(e *kv.Entry) bool {
-		if q.sees(e) {
+		if q.sees(e.Key) {
 			list = append(list, e)
 		} else {
 			res.filtered = true
@@ -146,8 +146,8 @@ func (q *kvQuery) modified(from engine.Reading) incumbent.Index {
 	return max(from.Modified(q.prefix, q.sees, func() bool { return true }), 1)
 }
 
-func (q *kvQuery) sees(e *kv.Entry) bool {
-	return q.sight.All() || q.sight.Sees(incumbent.Name{Namespace: e.Namespace, Lease: e.Name})
+func (q *kvQuery) sees(k kv.Key) bool {
+	return q.sight.All() || q.sight.Sees(incumbent.Name{Namespace: k.Namespace, Lease: k.Name})
 }
 
 // names are the keys, each cut behind the first separator and told once. What has been
@@ -159,7 +159,7 @@ func (q *kvQuery) names(from engine.Reading) result {
 	for more := true; more; {
 		more = false
 		from.Keys(q.prefix, after, func(e *kv.Entry) bool {
-			if !q.sees(e) {
+			if !q.sees(e.Key) {
 				res.filtered = true
 				return true
 			}

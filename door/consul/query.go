@@ -71,7 +71,7 @@ func (r *request) queries(prefix kv.Key) {
 	d, sight := r.door, r.who.sight(auth.KeyRead)
 	r.shared(sharedQuery{kind: "queries", params: prefix.Name, rights: sight.Key(), eval: func(v *core.View, reads *watch.Reads) result {
 		from := engine.Read(v, reads)
-		list, res := []prepared.Query{}, result{index: max(from.Modified(prefix, func(*kv.Entry) bool { return true }, func() bool { return true }), 1)}
+		list, res := []prepared.Query{}, result{index: max(from.Modified(prefix, func(kv.Key) bool { return true }, func() bool { return true }), 1)}
 		from.Keys(prefix, kv.Key{}, func(e *kv.Entry) bool {
 			switch q := prepared.Read(e); {
 			case q == nil: // somebody else has put it there

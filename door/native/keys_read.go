@@ -129,7 +129,7 @@ func (l *keyList) read(view engine.Reading) (*pb.ListKeysResponse, error) {
 			if !l.goOn() {
 				return false
 			}
-			if !l.sees(e) {
+			if !l.sees(e.Key) {
 				return true
 			}
 			g := l.group(e.Name)
@@ -188,8 +188,8 @@ func (l *keyList) group(key string) string {
 	return key[:len(key)-len(rest)+i+len(l.in.Separator)]
 }
 
-// sees reports whether an entry may be shown.
-func (l *keyList) sees(e *kv.Entry) bool { return l.sight.Sees(nameOfKey(e.Key)) }
+// sees reports whether the entry of a key may be shown.
+func (l *keyList) sees(k kv.Key) bool { return l.sight.Sees(nameOfKey(k)) }
 
 // goOn looks at the deadline every now and then.
 func (l *keyList) goOn() bool {

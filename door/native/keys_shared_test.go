@@ -16,6 +16,8 @@ import (
 	"github.com/incumbent-dev/incumbent"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/kv"
 )
 
 const longWait = uint32(MaxWait / time.Millisecond)
@@ -251,6 +253,45 @@ func TestG19_BlockedLists(t *testing.T) {
 	m.mustPut(&pb.PutRequest{Key: "d/aa"})
 	if a := <-behind; a.err != nil || a.res.Entries[0].Key != "d/aa" {
 		t.Errorf("the page: %v", a)
+	}
+}
+
+// A list is as it was when a key goes that its caller may not see: he is neither woken nor
+// told when that was.
+func TestG12_G19_AListSaysNothingOfDeletionsThatMayNotBeSeen(t *testing.T) {
+	m := newMember(t)
+	m.let("agent:a", keyRule("d/a/*", auth.See))
+	m.storeMany("d/a/1", "d/a/2", "d/b/1")
+	m.as(agentA())
+	remove := func(name string) incumbent.Index {
+		t.Helper()
+		r := m.group.Do(kv.Command{Verb: kv.Remove, Key: kv.Key{Namespace: "default", Name: name}})
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return r.Index
+	}
+	first := m.listKeys(&pb.ListKeysRequest{Prefix: "d/"})
+	got := make(chan *pb.ListKeysResponse, 1)
+	go func() {
+		res, err := m.keys().List(t.Context(), connect.NewRequest(&pb.ListKeysRequest{Prefix: "d/", AfterIndex: first.ModifiedIndex, WaitMs: longWait}))
+		if err != nil {
+			t.Error(err)
+			got <- nil
+			return
+		}
+		got <- res.Msg
+	}()
+	eventually(t, "it waits", func() bool { return m.group.Hub().Stats().QueryWaits == 1 })
+	before := m.group.Hub().Stats().Evaluations
+	remove("d/b/1")
+	eventually(t, "it is evaluated", func() bool { return m.group.Hub().Stats().Evaluations > before })
+	if l := m.listKeys(&pb.ListKeysRequest{Prefix: "d/"}); l.ModifiedIndex != first.ModifiedIndex {
+		t.Errorf("the list was modified at %d, by a deletion that may not be seen at %d", first.ModifiedIndex, l.ModifiedIndex)
+	}
+	at := remove("d/a/2")
+	if l := <-got; l.GetModifiedIndex() != uint64(at) || len(l.GetEntries()) != 1 {
+		t.Errorf("woken with %v, want what there is at %d", l, at)
 	}
 }
 
