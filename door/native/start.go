@@ -145,16 +145,21 @@ func (st *starting) fail(err error) {
 	st.s.refuseAll(st.frame, err)
 }
 
-// attached answers, and begins what waited.
+// attached begins what waited, and answers: whatever the client asks for once it has the
+// answer comes behind what it asked for with the start.
 func (st *starting) attached(a *pb.Attached) {
-	st.s.reply(&pb.ServerFrame{Id: st.frame.Id, Answer: &pb.ServerFrame_Started{Started: &pb.Started{Attached: a, Opened: st.opened}}})
-	for _, f := range st.asked.GetThen() {
+	refused := make([]error, len(st.asked.GetThen()))
+	for i, f := range st.asked.GetThen() {
 		deadline := st.deadline
 		if f.TimeoutMs != 0 {
 			deadline = st.s.door.now().Add(time.Duration(f.TimeoutMs) * time.Millisecond)
 		}
-		if err := st.goOn(f, deadline); err != nil {
-			st.s.refuse(f.GetId(), err)
+		refused[i] = st.goOn(f, deadline)
+	}
+	st.s.reply(&pb.ServerFrame{Id: st.frame.Id, Answer: &pb.ServerFrame_Started{Started: &pb.Started{Attached: a, Opened: st.opened}}})
+	for i, f := range st.asked.GetThen() {
+		if refused[i] != nil {
+			st.s.refuse(f.GetId(), refused[i])
 		}
 	}
 	st.place.Leave()

@@ -221,6 +221,38 @@ func TestAStartOfASessionThatIsOpenMeanwhile(t *testing.T) {
 	}
 }
 
+// What waits for a session is under way before its client hears that it has begun: what it
+// asks for then, as that it leaves, comes behind.
+func TestWhatWaitsForAStartIsBegunBeforeItIsAnswered(t *testing.T) {
+	const many = 64
+	m := newMember(t)
+	w := m.dial()
+	w.ok(startFrame(1, sessionA, 20000, 1))
+	s := w.door(m)
+	var then []*pb.ClientFrame
+	for i, key := range numbered("k/", many) {
+		then = append(then, lockFrame(uint64(10+i), key, sessionA))
+	}
+	f := startFrame(2, sessionA, 20000, 2, then...)
+	place, err := s.door.lanes.Enter(admit.Who{}, calls.Attach.Lane(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.group.Hold() // nothing that is begun ends
+	st := &starting{s: s, place: place, frame: f, asked: f.GetStart(), deadline: time.Now().Add(time.Minute)}
+	m.door.work.Put(func() { st.attached(&pb.Attached{}) })
+	for a := w.next(); a.GetStarted() == nil; a = w.next() {
+		if a.Error == nil {
+			t.Errorf("answered before the start: %v", a)
+		}
+	}
+	begun := s.underWay.Load()
+	m.group.Release()
+	if begun != many {
+		t.Errorf("%d of %d were begun", begun, many)
+	}
+}
+
 // Whose session it is is asked by a start as by an attachment.
 func TestG12_AStartNeedsTheSession(t *testing.T) {
 	m := newMember(t)
