@@ -65,6 +65,40 @@ func TestACacheOfPairsForgetsInstances(t *testing.T) {
 	}
 }
 
+// A check that moves to another instance of a service is that one's in each cache of it, also
+// where its status is as before.
+func TestACheckThatMovesIsWhereItIs(t *testing.T) {
+	c := clientOf(t, startServer(t, serverConfig(t)).URL())
+	register := func(id, check string) {
+		t.Helper()
+		r := &apiv1.RegisterRequest{
+			Node: &apiv1.Node{Name: "a", Address: "10.0.0.1"}, Service: &apiv1.Service{Id: id, Name: "web"},
+			Checks: []*apiv1.Check{{Id: check, Status: apiv1.CheckStatus_CHECK_STATUS_PASSING}},
+		}
+		if _, err := c.Catalog().Register(testContext(t), connect.NewRequest(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register("1", "up")
+	register("2", "other")
+	web := NewServiceCache(WatchServiceOptions{Service: "web", Fields: []string{"status"}})
+	openSession(t, c, SessionConfig{Follow: []Following{web}})
+	until(t, web, func() bool { return len(web.Checks("a", "1")) == 1 && len(web.Checks("a", "2")) == 1 })
+	register("2", "up")
+	register("1", "marker")
+	until(t, web, func() bool { return slices.Contains(checkIDs(web, "1"), "marker") })
+	if one, two := checkIDs(web, "1"), checkIDs(web, "2"); !slices.Equal(one, []string{"marker"}) || !slices.Equal(two, []string{"other", "up"}) {
+		t.Errorf("1 has the checks %q, 2 has %q", one, two)
+	}
+}
+
+func checkIDs(c *ServiceCache, id string) (ids []string) {
+	for _, check := range c.Checks("a", id) {
+		ids = append(ids, check.Id)
+	}
+	return ids
+}
+
 func instancesOf(c *ServiceCache) string {
 	var ids []string
 	for _, s := range c.Services() {

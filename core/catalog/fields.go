@@ -47,8 +47,9 @@ func (f Family) Changed(before, after any) (changed uint64) {
 	return changed
 }
 
-// renamed reports whether a service, or the one that a check is of, has another name: it
-// goes from those who watch the one and comes to those who watch the other.
+// renamed reports whether a service has another name, or a check is another service's, or
+// that of another instance: it goes from those who watch the one and comes to those who
+// watch the other.
 func renamed(before, after any) bool {
 	switch o := before.(type) {
 	case *Service:
@@ -56,7 +57,7 @@ func renamed(before, after any) bool {
 		return is && !incumbent.Alike(o.Name, n.Name)
 	case *Check:
 		n, is := after.(*Check)
-		return is && !incumbent.Alike(o.ServiceName, n.ServiceName)
+		return is && (!incumbent.Alike(o.ServiceName, n.ServiceName) || !incumbent.Alike(o.ServiceID, n.ServiceID))
 	}
 	return false
 }

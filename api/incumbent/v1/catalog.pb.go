@@ -1378,7 +1378,8 @@ type WatchServiceRequest struct {
 	AfterIndex uint64 `protobuf:"varint,3,opt,name=after_index,json=afterIndex,proto3" json:"after_index,omitempty"`
 	// Only changes in which one of these fields changed: node, service, status, output,
 	// address, port, tags, meta, other, membership (that it comes or goes). What comes or
-	// goes changes in all. "meta/KEY" is one pair of the meta. Empty: all.
+	// goes changes in all, as a check does that becomes another instance's. "meta/KEY" is
+	// one pair of the meta. Empty: all.
 	Fields        []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
 	CatchUp       bool     `protobuf:"varint,5,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"` // as in WatchKeysRequest
 	unknownFields protoimpl.UnknownFields
