@@ -3,6 +3,7 @@ package native
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,35 +222,39 @@ func TestAStartOfASessionThatIsOpenMeanwhile(t *testing.T) {
 	}
 }
 
-// What waits for a session is under way before its client hears that it has begun: what it
+// What waits for a session is begun before its client hears that it is attached: what it
 // asks for then, as that it leaves, comes behind.
 func TestWhatWaitsForAStartIsBegunBeforeItIsAnswered(t *testing.T) {
-	const many = 64
-	m := newMember(t)
+	var begins atomic.Pointer[func()] // called once where the time is asked for, as it is for what waits
+	came := time.Now()
+	m := newMember(t, func(c *Config) {
+		c.Monotonic = func() int64 { return int64(time.Since(came)) }
+		c.Now = func() time.Time {
+			if f := begins.Swap(nil); f != nil {
+				(*f)()
+			}
+			return time.Now()
+		}
+	})
 	w := m.dial()
 	w.ok(startFrame(1, sessionA, 20000, 1))
 	s := w.door(m)
-	var then []*pb.ClientFrame
-	for i, key := range numbered("k/", many) {
-		then = append(then, lockFrame(uint64(10+i), key, sessionA))
-	}
-	f := startFrame(2, sessionA, 20000, 2, then...)
 	place, err := s.door.lanes.Enter(admit.Who{}, calls.Attach.Lane(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.group.Hold() // nothing that is begun ends
-	st := &starting{s: s, place: place, frame: f, asked: f.GetStart(), deadline: time.Now().Add(time.Minute)}
-	m.door.work.Put(func() { st.attached(&pb.Attached{}) })
-	for a := w.next(); a.GetStarted() == nil; a = w.next() {
-		if a.Error == nil {
-			t.Errorf("answered before the start: %v", a)
-		}
+	lock := lockFrame(3, "k", sessionA)
+	lock.TimeoutMs = 60000
+	f := startFrame(2, sessionA, 20000, 2, lock)
+	told := -1
+	look := func() {
+		w.settle()
+		told = len(w.frames)
 	}
-	begun := s.underWay.Load()
-	m.group.Release()
-	if begun != many {
-		t.Errorf("%d of %d were begun", begun, many)
+	begins.Store(&look)
+	(&starting{s: s, place: place, frame: f, asked: f.GetStart()}).attached(&pb.Attached{})
+	if got := w.answers(2); told != 0 || got[2].GetStarted() == nil || got[3].GetLock() == nil {
+		t.Errorf("told %d answers before it was begun, then %v", told, got)
 	}
 }
 
