@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // WatchService sends a snapshot or resumes, then sends changes until the caller goes.
@@ -28,12 +29,12 @@ func (d *Door) selectService(who *caller, r *pb.WatchServiceRequest) (*selection
 	if err := h.validate(); err != nil {
 		return nil, err
 	}
-	selected, err := selectorsOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.GetFields())
+	selected, err := selectorOf(engine.FamilyTopic(catalog.Number, catalog.ServiceTopic(h.namespace, h.service)), false, r.GetFields())
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchService.Action(), selected: selected,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchService.Action(), selected: []watch.Selector{selected},
 		form:    form{answer: fieldWatchService},
 		about:   incumbent.Name{Namespace: h.namespace, Lease: h.service},
 		records: &serviceRecords{health: h},

@@ -13,6 +13,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/watch"
 )
 
 // Watch sends a snapshot or resumes, then sends changes until the caller goes.
@@ -67,12 +68,12 @@ func (d *Door) selectKeys(who *caller, r *pb.WatchKeysRequest) (*selection, erro
 	default:
 		return nil, invalid("values", "%d is unknown to this member", values)
 	}
-	selected, err := selectorsOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix(), r.GetFields())
+	selected, err := selectorOf(engine.FamilyTopic(kv.Number, kv.TopicOf(k)), r.GetPrefix(), r.GetFields())
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selected: selected,
+		after: incumbent.Index(r.GetAfterIndex()), catchUp: r.GetCatchUp(), who: who, action: calls.WatchKeys.Action(), about: nameOfKey(k), prefix: r.GetPrefix(), selected: []watch.Selector{selected},
 		form: form{answer: fieldWatchKeys, values: values}, records: &keyRecords{key: k, prefix: r.GetPrefix(), values: values},
 	}
 	_, err = sel.sight(d)

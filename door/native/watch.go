@@ -157,23 +157,23 @@ func (d *Door) selectLeases(who *caller, r *pb.WatchRequest) (*selection, error)
 	if err := check.Validate(); err != nil {
 		return nil, inField("name", err)
 	}
-	selected, err := selectorsOf(engine.FamilyTopic(leases.Number, leases.TopicOf(name)), r.Prefix, r.Fields)
+	selected, err := selectorOf(engine.FamilyTopic(leases.Number, leases.TopicOf(name)), r.Prefix, r.Fields)
 	if err != nil {
 		return nil, err
 	}
 	sel := &selection{
-		after: incumbent.Index(r.AfterIndex), catchUp: r.CatchUp, who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selected: selected,
+		after: incumbent.Index(r.AfterIndex), catchUp: r.CatchUp, who: who, action: calls.WatchLeases.Action(), about: name, prefix: r.Prefix, selected: []watch.Selector{selected},
 		form: form{answer: fieldWatch}, records: &leaseRecords{name: name, prefix: r.Prefix},
 	}
 	_, err = sel.sight(d)
 	return sel, err
 }
 
-// selectorsOf selects one topic, or those whose names begin with its name, and of their
+// selectorOf selects one topic, or those whose names begin with its name, and of their
 // changes those of the fields, if any are named.
-func selectorsOf(t watch.Topic, prefix bool, fields []string) ([]watch.Selector, error) {
+func selectorOf(t watch.Topic, prefix bool, fields []string) (watch.Selector, error) {
 	if len(fields) > maxFields {
-		return nil, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
+		return watch.Selector{}, invalid("fields", "are %d, limit is %d", len(fields), maxFields)
 	}
 	s := watch.Exact(t)
 	if prefix {
@@ -181,9 +181,9 @@ func selectorsOf(t watch.Topic, prefix bool, fields []string) ([]watch.Selector,
 	}
 	s, err := engine.Changing(s, t.Kind, fields)
 	if err != nil {
-		return nil, inField("fields", err)
+		return watch.Selector{}, inField("fields", err)
 	}
-	return []watch.Selector{s}, nil
+	return s, nil
 }
 
 // next shows the leases that are held.
