@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -58,7 +59,7 @@ func TestVerify(t *testing.T) {
 		{"*", "unit-app-0", "all", ClaimAny | Controller, incumbent.OK},
 	} {
 		for range 2 { // the second time it is remembered
-			p, err := v.Verify(tt.scope, tt.tag, tt.password, here)
+			p, err := v.Verify(t.Context(), tt.scope, tt.tag, tt.password, here)
 			if p.Grants != tt.grants || incumbent.KindOf(err) != tt.kind {
 				t.Errorf("%s %s %.10s: %v, %v", tt.scope, tt.tag, tt.password, p, err)
 			}
@@ -66,7 +67,7 @@ func TestVerify(t *testing.T) {
 	}
 	pass := func(scope, tag, password string) Pass {
 		t.Helper()
-		p, err := v.Verify(scope, tag, password, here)
+		p, err := v.Verify(t.Context(), scope, tag, password, here)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +92,7 @@ func TestVerifierRemembers(t *testing.T) {
 	v := NewVerifier(VerifierConfig{RememberFor: time.Minute, Now: func() time.Time { return now }}, passwordFile(t, line))
 	verify := func(password string, want incumbent.Kind) {
 		t.Helper()
-		if _, err := v.Verify("m", "a", password, here); incumbent.KindOf(err) != want {
+		if _, err := v.Verify(t.Context(), "m", "a", password, here); incumbent.KindOf(err) != want {
 			t.Errorf("%s: %v", password, err)
 		}
 	}
@@ -124,10 +125,10 @@ func TestReplacedWhileVerified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "old", 0)))
 		e, f, mine := v.enter("m", "a", "old")
-		if f.how = v.check(f, "m", "a", "old", here); !mine || f.how != Verified {
+		if f.how = v.check(t.Context(), f, "m", "a", "old", here); !mine || f.how != Verified {
 			t.Fatalf("mine: %v, %v, %v: it is right by the old file", mine, f.how, f.err)
 		}
-		ended := verifyAtOnce(v, "old", 4)
+		ended := verifyAtOnce(t, v, "old", 4)
 		synctest.Wait()
 		if len(ended) != 0 {
 			t.Fatal("not all wait for the verification that is under way")
@@ -139,7 +140,7 @@ func TestReplacedWhileVerified(t *testing.T) {
 				t.Errorf("the old password: %v", err)
 			}
 		}
-		if _, err := v.Verify("m", "a", "new", here); err != nil {
+		if _, err := v.Verify(t.Context(), "m", "a", "new", here); err != nil {
 			t.Error(err)
 		}
 		if n := v.Counts(Wrong); n != uint64(cap(ended)) {
@@ -153,8 +154,8 @@ func TestReplacedWhileVerified(t *testing.T) {
 func TestReplacedBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "old", 0)))
-		v.turns.take(here, 1) // nobody has a turn
-		ended := verifyAtOnce(v, "new", 8)
+		v.turns.take(t.Context(), here) // nobody has a turn
+		ended := verifyAtOnce(t, v, "new", 8)
 		synctest.Wait()
 		v.SetPasswords(passwordFile(t, passwordLine(t, "*", "a", "new", 0)))
 		v.turns.give()
@@ -170,11 +171,12 @@ func TestReplacedBeforeItsTurn(t *testing.T) {
 }
 
 // verifyAtOnce starts so many verifications of one password; each tells its error.
-func verifyAtOnce(v *Verifier, password string, n int) <-chan error {
+func verifyAtOnce(t *testing.T, v *Verifier, password string, n int) <-chan error {
+	t.Helper()
 	ended := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := v.Verify("m", "a", password, here)
+			_, err := v.Verify(t.Context(), "m", "a", password, here)
 			ended <- err
 		}()
 	}
@@ -185,11 +187,11 @@ func verifyAtOnce(v *Verifier, password string, n int) <-chan error {
 // those that may wait is sent away.
 func TestG39_VerifierBoundsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 4}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
-		v.turns.take(here, 1) // nobody has a turn
-		ended := verifyAtOnce(v, "p", 50)
+		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
+		v.turns.take(t.Context(), here) // nobody has a turn
+		ended := verifyAtOnce(t, v, "p", 50)
 		synctest.Wait()
-		if n := v.checking.Load(); n != 1 {
+		if n := len(v.turns.lines[here]); n != 1 {
 			t.Errorf("%d verifications of one password", n)
 		}
 		v.turns.give()
@@ -201,19 +203,20 @@ func TestG39_VerifierBoundsWork(t *testing.T) {
 		if v.Counts(Verified) != 1 || v.Counts(Remembered) != 49 {
 			t.Errorf("%d verified, %d remembered", v.Counts(Verified), v.Counts(Remembered))
 		}
-		v.turns.take(here, 1)
+		v = NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 4}, v.passwords.Load())
+		v.turns.take(t.Context(), here)
 		wrong := make(chan error, 4)
 		for i := range 4 {
 			go func() {
-				_, err := v.Verify("m", "a", strings.Repeat("x", i+1), netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+				_, err := v.Verify(t.Context(), "m", "a", strings.Repeat("x", i+1), netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
 				wrong <- err
 			}()
 		}
 		synctest.Wait()
-		if !v.Busy() {
-			t.Error("it is not busy")
+		if !v.Busy(here) || v.Busy(elsewhere) {
+			t.Error("it is not busy for who comes from where others wait, or it is for who does not")
 		}
-		if _, err := v.Verify("m", "a", "other", here); incumbent.KindOf(err) != incumbent.Overloaded || v.Counts(Shed) != 1 {
+		if _, err := v.Verify(t.Context(), "m", "a", "other", here); incumbent.KindOf(err) != incumbent.Overloaded || v.Counts(Shed) != 1 {
 			t.Errorf("beyond the bound: %v", err)
 		}
 		v.turns.give()
@@ -222,21 +225,79 @@ func TestG39_VerifierBoundsWork(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if v.Busy() {
+		if v.Busy(here) {
 			t.Error("the places were not given back")
 		}
 	})
+}
+
+// Whose time is over before its turn leaves the line and is not verified; the turn is for
+// those who are still there, who bring the same password or another.
+func TestG41_WhoIsGoneIsNotVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := NewVerifier(VerifierConfig{AtOnce: 1}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
+		v.turns.take(t.Context(), elsewhere) // nobody has a turn
+		verify := func(password string, from netip.Addr, within time.Duration) <-chan error {
+			ended := make(chan error, 1)
+			go func() {
+				ctx, done := context.WithTimeout(t.Context(), within)
+				defer done()
+				_, err := v.Verify(ctx, "m", "a", password, from)
+				ended <- err
+			}()
+			synctest.Wait()
+			return ended
+		}
+		late := []<-chan error{
+			verify("x", here, time.Second), verify("p", here, time.Second), verify("p", here, 2*time.Second), verify("y", elsewhere, time.Second),
+		}
+		patient := verify("p", here, time.Minute)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for i, ended := range late {
+			if len(ended) == 0 {
+				t.Errorf("%d still waits", i)
+			} else if err := <-ended; incumbent.KindOf(err) != incumbent.Overloaded {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if len(patient) != 0 || v.checking.n != 1 || len(v.turns.lines) != 1 || len(v.turns.lines[here]) != 1 || len(v.turns.order) != 1 {
+			t.Errorf("%d wait, in the lines %v, %v; want one", v.checking.n, v.turns.lines, v.turns.order)
+		}
+		v.turns.give()
+		if err := <-patient; err != nil {
+			t.Error(err)
+		}
+		if v.Counts(Verified) != 1 || v.Counts(Wrong) != 0 || v.Counts(Shed) != 4 {
+			t.Errorf("%d verified, %d wrong, %d shed", v.Counts(Verified), v.Counts(Wrong), v.Counts(Shed))
+		}
+		if len(verify("z", here, 0)) == 0 || v.Counts(Wrong) != 0 {
+			t.Error("who had no time was verified, or waits")
+		}
+		if v.turns.free != 1 || v.checking.n != 0 || len(v.checking.of) != 0 {
+			t.Errorf("%d turns are free, %d verify, from %v", v.turns.free, v.checking.n, v.checking.of)
+		}
+	})
+}
+
+// By default no more wait than have their turn within the time of a login.
+func TestG41_AsManyWaitAsAreVerifiedInTime(t *testing.T) {
+	for atOnce, want := range map[int]int{1: 100, 2: 200, 3: DefaultMaxChecking, 64: DefaultMaxChecking} {
+		if got := NewVerifier(VerifierConfig{AtOnce: atOnce}, nil).checking.most; got != want {
+			t.Errorf("%d at once: %d wait at most, want %d", atOnce, got, want)
+		}
+	}
 }
 
 // From one address no more than half of those wait that may in all.
 func TestG39_OneAddressDoesNotTakeAllPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewVerifier(VerifierConfig{AtOnce: 1, MaxChecking: 8}, passwordFile(t, passwordLine(t, "*", "a", "p", 0)))
-		v.turns.take(here, 1)
+		v.turns.take(t.Context(), here)
 		ended := make(chan error, 9)
 		for i := range 7 {
 			go func() {
-				_, err := v.Verify("m", "a", strings.Repeat("x", i+1), here)
+				_, err := v.Verify(t.Context(), "m", "a", strings.Repeat("x", i+1), here)
 				ended <- err
 			}()
 		}
@@ -245,12 +306,12 @@ func TestG39_OneAddressDoesNotTakeAllPlaces(t *testing.T) {
 			t.Errorf("%d were sent away, want 3 of 7", n)
 		}
 		go func() {
-			_, err := v.Verify("m", "a", "p", elsewhere)
+			_, err := v.Verify(t.Context(), "m", "a", "p", elsewhere)
 			ended <- err
 		}()
 		synctest.Wait()
 		v.turns.give()
-		v.turns.take(netip.Addr{}, 10) // behind one of each address
+		v.turns.take(t.Context(), netip.Addr{}) // behind one of each address
 		v.turns.give()
 		synctest.Wait()
 		if v.Counts(Verified) != 1 {
@@ -275,7 +336,7 @@ func TestG12_GuessingDoesNotLockTheOwnerOut(t *testing.T) {
 	verify := func(tag, password string, from netip.Addr, want Verdict) {
 		t.Helper()
 		before := v.Counts(want)
-		_, err := v.Verify("m", tag, password, from)
+		_, err := v.Verify(t.Context(), "m", tag, password, from)
 		if v.Counts(want) != before+1 || (err == nil) != (want == Verified || want == Remembered) {
 			t.Errorf("%s %s from %v: %v, want %v", tag, password, from, err, want)
 		}
@@ -311,7 +372,7 @@ func TestG12_GuessingDoesNotLockTheOwnerOut(t *testing.T) {
 	wrong("fleet", spray, Wrong) // costs nothing, and is no guess
 	verify("b", "right", elsewhere, Remembered)
 	var e *incumbent.Error
-	if _, err := v.Verify("m", "b", "x", spray); !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter != guessFromEvery {
+	if _, err := v.Verify(t.Context(), "m", "b", "x", spray); !errors.As(err, &e) || e.Kind != incumbent.Overloaded || e.RetryAfter != guessFromEvery {
 		t.Errorf("how long to wait is not said: %v", err)
 	}
 	v.SetPasswords(v.passwords.Load())
@@ -372,17 +433,14 @@ func TestG39_GuessersAreBounded(t *testing.T) {
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
-		turns.take(here, 10)
+		turns.take(t.Context(), here)
 		got := make(chan string, 10)
 		for i, from := range []netip.Addr{here, here, here, elsewhere, elsewhere} {
 			go func() {
-				turns.take(from, 10)
+				turns.take(t.Context(), from)
 				got <- fmt.Sprint(from, i)
 			}()
 			synctest.Wait()
-		}
-		if turns.take(here, 3) {
-			t.Error("more wait than may")
 		}
 		var order []string
 		for range 5 {
@@ -416,7 +474,7 @@ func TestG12_PasswordsOfTheBook(t *testing.T) {
 	v := NewVerifier(VerifierConfig{Book: books, Horizon: horizon, Now: func() time.Time { return now }}, passwordFile(t, passwordLine(t, "*", "a", "filed", 0)))
 	passes := map[string]Pass{}
 	for _, password := range []string{"random", "chosen", "own", "filed"} {
-		p, err := v.Verify("m", "a", password, here)
+		p, err := v.Verify(t.Context(), "m", "a", password, here)
 		if err != nil || !v.Knows("m", "a", p) {
 			t.Fatal(password, err)
 		}
@@ -425,13 +483,13 @@ func TestG12_PasswordsOfTheBook(t *testing.T) {
 	if horizon.Next().UnixMilli() != 2000 || passes["chosen"].Grants != ClaimAny || passes["filed"].Grants != 0 {
 		t.Errorf("the horizon is %v, grants %v", horizon.Next(), passes)
 	}
-	if _, err := v.Verify("m2", "a", "own", here); incumbent.KindOf(err) != incumbent.Denied {
+	if _, err := v.Verify(t.Context(), "m2", "a", "own", here); incumbent.KindOf(err) != incumbent.Denied {
 		t.Errorf("in another model: %v", err)
 	}
 	now = time.UnixMilli(2000)
 	books.passwords["* a"] = books.passwords["* a"][:1]
 	for password, want := range map[string]bool{"random": false, "chosen": false, "own": true, "filed": true} {
-		if _, err := v.Verify("m", "a", password, here); (err == nil) != want || v.Knows("m", "a", passes[password]) != want {
+		if _, err := v.Verify(t.Context(), "m", "a", password, here); (err == nil) != want || v.Knows("m", "a", passes[password]) != want {
 			t.Errorf("%s: %v, want %v", password, err, want)
 		}
 	}
@@ -439,13 +497,13 @@ func TestG12_PasswordsOfTheBook(t *testing.T) {
 
 func TestEverybodysPassword(t *testing.T) {
 	v := NewVerifier(VerifierConfig{Everybody: "pw"}, nil)
-	if p, err := v.Verify("m", "unit-x-0", "pw", here); err != nil || !p.Grants.Has(ClaimAny) || !p.Grants.Has(Controller) || !v.Knows("m", "unit-x-0", p) {
+	if p, err := v.Verify(t.Context(), "m", "unit-x-0", "pw", here); err != nil || !p.Grants.Has(ClaimAny) || !p.Grants.Has(Controller) || !v.Knows("m", "unit-x-0", p) {
 		t.Errorf("%v, %v", p, err)
 	}
-	if _, err := v.Verify("m", "unit-x-0", "pwx", here); incumbent.KindOf(err) != incumbent.Denied {
+	if _, err := v.Verify(t.Context(), "m", "unit-x-0", "pwx", here); incumbent.KindOf(err) != incumbent.Denied {
 		t.Error(err)
 	}
-	if _, err := NewVerifier(VerifierConfig{}, nil).Verify("m", "unit-x-0", "", here); incumbent.KindOf(err) != incumbent.Denied {
+	if _, err := NewVerifier(VerifierConfig{}, nil).Verify(t.Context(), "m", "unit-x-0", "", here); incumbent.KindOf(err) != incumbent.Denied {
 		t.Error(err)
 	}
 }

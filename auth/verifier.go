@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -17,7 +18,8 @@ import (
 
 // Limits of a [Verifier].
 const (
-	DefaultMaxChecking   = 1024            // verifications that wait for their turn or have it
+	DefaultMaxChecking   = 256             // verifications that wait for their turn or have it, where so many have it in time
+	checkingPerTurn      = 100             // else so many for each of VerifierConfig.AtOnce: of 0.1 s each they take the 10 s of a login
 	DefaultRememberFor   = 5 * time.Minute // a password that was right
 	maxRemembered        = 200_000         // each some 100 B
 	rememberedCheckEvery = time.Minute     // how often the oldest are looked for
@@ -28,7 +30,9 @@ type VerifierConfig struct {
 	// AtOnce is how many verifications run at once; 0: half the processors, so
 	// that a storm of logins leaves the rest to those who are in.
 	AtOnce int
-	// MaxChecking bounds those that run and those that wait for it.
+	// MaxChecking bounds those that run and those that wait for that, for their turn or for
+	// another one's verification of the same password; of one address there are half as many.
+	// 0: 100 for each of AtOnce, and DefaultMaxChecking at most.
 	MaxChecking int
 	// RememberFor is how long a password that was right is not checked again.
 	RememberFor time.Duration
@@ -54,7 +58,7 @@ type Verifier struct {
 	passwords atomic.Pointer[Passwords]
 	turns     *turns
 	guesses   *guesses
-	checking  atomic.Int64
+	checking  *crowd
 	counts    [numVerdicts]atomic.Uint64
 
 	mu         sync.Mutex // guards the rest; held to look up
@@ -96,7 +100,7 @@ const (
 	Remembered                // it was right a moment ago, or for another one at this moment
 	Wrong                     // unknown tag, or another password
 	Limited                   // not looked at: too many were wrong, of this tag or from this address
-	Shed                      // too many are being verified
+	Shed                      // too many are being verified: there was no room to wait, or no time
 	numVerdicts
 )
 
@@ -119,7 +123,7 @@ func NewVerifier(cfg VerifierConfig, p *Passwords) *Verifier {
 		cfg.AtOnce = max(1, runtime.GOMAXPROCS(0)/2)
 	}
 	if cfg.MaxChecking == 0 {
-		cfg.MaxChecking = DefaultMaxChecking
+		cfg.MaxChecking = min(checkingPerTurn*cfg.AtOnce, DefaultMaxChecking)
 	}
 	if cfg.RememberFor == 0 {
 		cfg.RememberFor = DefaultRememberFor
@@ -136,7 +140,7 @@ func NewVerifier(cfg VerifierConfig, p *Passwords) *Verifier {
 	if cfg.Guesses == nil {
 		cfg.Guesses = func() GuessLimits { return DefaultGuessLimits }
 	}
-	v := &Verifier{cfg: cfg, turns: newTurns(cfg.AtOnce), guesses: newGuesses(cfg.Now, cfg.Guesses), remembered: map[verified]remembrance{}, flights: map[verified]*flight{}}
+	v := &Verifier{cfg: cfg, turns: newTurns(cfg.AtOnce), checking: newCrowd(cfg.MaxChecking), guesses: newGuesses(cfg.Now, cfg.Guesses), remembered: map[verified]remembrance{}, flights: map[verified]*flight{}}
 	rand.Read(v.key[:])
 	v.passwords.Store(p)
 	return v
@@ -182,19 +186,23 @@ func (v *Verifier) candidates(scope, tag string) []secret {
 // Counts returns how many verifications ended so.
 func (v *Verifier) Counts(how Verdict) uint64 { return v.counts[how].Load() }
 
-// Busy reports whether half of the verifications that may wait do: a door that can
-// send people away in a gentler way than by an answer to their login does so now.
-func (v *Verifier) Busy() bool { return v.checking.Load() >= int64(v.cfg.MaxChecking+1)/2 }
+// Busy reports whether half of the verifications that may wait do, some of them from an
+// address: a door that can send those who come from there away in a gentler way than by an
+// answer to their login does so now. Who comes from elsewhere may bring a password that is
+// checked at once.
+func (v *Verifier) Busy(from netip.Addr) bool { return v.checking.busy(guesserOf(from)) }
 
 // Verify returns what the tag is granted in a scope (the UUID of a model) if the
 // password, which came from an address, is one of its own. The error is Denied, the
 // same for a tag that is not known; or Overloaded, where too many are being verified,
-// or too many were wrong that came from there: then this one was not looked at.
+// ctx ended before its turn, or too many were wrong that came from there: then this one
+// was not looked at.
 //
-// It takes as long as the hash, and as others that came before. A tag that is not
+// It takes as long as the hash, and as others that came before, but hardly longer than
+// ctx: who asks is gone then, and a place in the line is another's. A tag that is not
 // known takes as long as the cheapest hash of the file: time does not tell it from
 // others where all hashes have as many iterations.
-func (v *Verifier) Verify(scope, tag, password string, from netip.Addr) (Pass, error) {
+func (v *Verifier) Verify(ctx context.Context, scope, tag, password string, from netip.Addr) (Pass, error) {
 	if len(password) > MaxPasswordBytes {
 		return Pass{}, v.end(Wrong, errPassword())
 	}
@@ -208,12 +216,12 @@ func (v *Verifier) Verify(scope, tag, password string, from netip.Addr) (Pass, e
 			return list[i].pass(), v.end(Verified, nil)
 		}
 	}
-	pass, how, err := v.checked(scope, tag, password, from)
+	pass, how, err := v.checked(ctx, scope, tag, password, from)
 	return pass, v.end(how, err)
 }
 
 // checked verifies a password that is not cheap to check, or finds it remembered.
-func (v *Verifier) checked(scope, tag, password string, from netip.Addr) (Pass, Verdict, error) {
+func (v *Verifier) checked(ctx context.Context, scope, tag, password string, from netip.Addr) (Pass, Verdict, error) {
 	for {
 		e, f, mine := v.enter(scope, tag, password)
 		if f == nil {
@@ -224,12 +232,14 @@ func (v *Verifier) checked(scope, tag, password string, from netip.Addr) (Pass, 
 			continue
 		}
 		if mine {
-			f.how = v.check(f, scope, tag, password, from)
+			f.how = v.check(ctx, f, scope, tag, password, from)
 			v.leave(e.name, f)
-		} else {
-			<-f.done
+		} else if !v.follow(ctx, f, from) {
+			return Pass{}, Shed, errShed()
 		}
 		switch {
+		case !mine && (f.how == Shed || f.how == Limited):
+			continue // who came first was not looked at, for the sake of where it came from, or when
 		case f.how == Wrong && f.of != v.passwords.Load(), f.err == nil && !v.Knows(scope, tag, f.pass):
 			continue // by others than those of now; as often as the file is read again meanwhile
 		case f.how == Verified && !mine:
@@ -299,8 +309,24 @@ func (v *Verifier) forget(now time.Time) {
 	}
 }
 
+// follow waits for what comes of another one's verification of the same password; false:
+// there is no room or no time for that.
+func (v *Verifier) follow(ctx context.Context, f *flight, from netip.Addr) bool {
+	from = guesserOf(from)
+	if !v.checking.join(from) {
+		return false
+	}
+	defer v.checking.part(from)
+	select {
+	case <-f.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // check verifies, when its turn comes.
-func (v *Verifier) check(f *flight, scope, tag, password string, from netip.Addr) Verdict {
+func (v *Verifier) check(ctx context.Context, f *flight, scope, tag, password string, from netip.Addr) Verdict {
 	f.of = v.passwords.Load()
 	list := slices.Clone(v.candidates(scope, tag))
 	if len(list) == 0 {
@@ -314,12 +340,12 @@ func (v *Verifier) check(f *flight, scope, tag, password string, from netip.Addr
 	if v.limited(f, scope, tag, from) {
 		return Limited
 	}
-	if v.checking.Add(1) > int64(v.cfg.MaxChecking) {
-		v.checking.Add(-1)
+	guesser := guesserOf(from)
+	if !v.checking.join(guesser) {
 		return f.shed()
 	}
-	defer v.checking.Add(-1)
-	if !v.turns.take(guesserOf(from), (v.cfg.MaxChecking+1)/2) {
+	defer v.checking.part(guesser)
+	if !v.turns.take(ctx, guesser) {
 		return f.shed()
 	}
 	defer v.turns.give()
@@ -338,8 +364,12 @@ func (v *Verifier) check(f *flight, scope, tag, password string, from netip.Addr
 }
 
 func (f *flight) shed() Verdict {
-	f.err = &incumbent.Error{Kind: incumbent.Overloaded, Message: "too many passwords are being verified", RetryAfter: time.Second}
+	f.err = errShed()
 	return Shed
+}
+
+func errShed() error {
+	return &incumbent.Error{Kind: incumbent.Overloaded, Message: "too many passwords are being verified", RetryAfter: time.Second}
 }
 
 // limited refuses who has guessed too often.

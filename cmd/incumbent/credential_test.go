@@ -52,10 +52,10 @@ func TestCredentialCreate(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	if p, err := v.Verify("any", "unit-app-0", read(made), netip.Addr{}); err != nil || p.Grants != 0 || !strings.Contains(lines[0], " sha256:") {
+	if p, err := v.Verify(t.Context(), "any", "unit-app-0", read(made), netip.Addr{}); err != nil || p.Grants != 0 || !strings.Contains(lines[0], " sha256:") {
 		t.Errorf("made: %v, %v", p, err)
 	}
-	if p, err := v.Verify(model, "unit-app-1", "my secret", netip.Addr{}); err != nil || p.Grants != auth.ClaimAny|auth.Controller || !strings.Contains(lines[1], " pbkdf2-sha256:600000:") {
+	if p, err := v.Verify(t.Context(), model, "unit-app-1", "my secret", netip.Addr{}); err != nil || p.Grants != auth.ClaimAny|auth.Controller || !strings.Contains(lines[1], " pbkdf2-sha256:600000:") {
 		t.Errorf("chosen: %v, %v", p, err)
 	}
 	credentials, err := auth.ParseCredentials(strings.NewReader(lines[2]))

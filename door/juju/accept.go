@@ -16,7 +16,9 @@ import (
 // its handshake, so:
 //
 //   - at most MaxPending connections are between accept and login; the others wait
-//     in the kernel's queue, and beyond it their clients' kernels ask again;
+//     in the kernel's queue, and beyond it their clients' kernels ask again. No more than
+//     half of them wait for a password to be checked ([auth.DefaultMaxChecking]), and none
+//     for longer than LoginTimeout: who brings one that is checked at once finds room;
 //   - at most a few handshakes for each processor are computed at once. Waiting for
 //     the peer's next flight is not computing, so that peers who are slow or silent
 //     take no such place;
@@ -110,7 +112,8 @@ func (d *Door) rest(t time.Duration) {
 
 // greet leads a connection from accept to being parked.
 func (d *Door) greet(c net.Conn) {
-	d.pending.Bound(c, d.now().Add(d.limits.Load().LoginTimeout)) // for all that follows
+	until := d.now().Add(d.limits.Load().LoginTimeout) // for all that follows
+	d.pending.Bound(c, until)
 	secure, err := d.handshake(c)
 	if err != nil {
 		d.counts.logins[loginNoTLS].Add(1)
@@ -118,7 +121,7 @@ func (d *Door) greet(c net.Conn) {
 		c.Close()
 		return
 	}
-	g := &greeting{door: d, conn: secure}
+	g := &greeting{door: d, conn: secure, until: until}
 	outcome, parked := g.run()
 	d.counts.logins[outcome].Add(1)
 	if parked {

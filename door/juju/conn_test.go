@@ -165,11 +165,11 @@ type guarded struct {
 	err  error
 }
 
-func (g *guarded) Verify(scope, tag, password string, from netip.Addr) (auth.Pass, error) {
+func (g *guarded) Verify(ctx context.Context, scope, tag, password string, from netip.Addr) (auth.Pass, error) {
 	if g.err != nil {
 		return auth.Pass{}, g.err
 	}
-	pass, err := g.Passwords.Verify(scope, tag, password, from)
+	pass, err := g.Passwords.Verify(ctx, scope, tag, password, from)
 	g.then()
 	return pass, err
 }
@@ -369,6 +369,45 @@ func TestWaitsThatEndTogetherAreAnsweredInTurn(t *testing.T) {
 	if n := m.door.Stats().Blocked; n == 0 {
 		t.Error("all were answered at once")
 	}
+}
+
+// hopeless has the passwords of one tag wait for a turn that never comes.
+type hopeless struct{ Passwords }
+
+func (h hopeless) Verify(ctx context.Context, scope, tag, password string, from netip.Addr) (auth.Pass, error) {
+	if tag == "unit-app-1" {
+		<-ctx.Done()
+		return auth.Pass{}, incumbent.Errorf(incumbent.Overloaded, "too many")
+	}
+	return h.Passwords.Verify(ctx, scope, tag, password, from)
+}
+
+// Logins that wait for their password to be checked have no place for longer than a login
+// may take, and by default half of the places at most.
+func TestG41_SlowChecksKeepNobodyOut(t *testing.T) {
+	const pending = 2
+	m := newMember(t, nil, func(c *Config) {
+		c.Passwords, c.MaxPending, c.LoginTimeout = hopeless{c.Passwords}, pending, 2*time.Second
+	})
+	for range pending {
+		m.dial().send(loginText("unit-app-1", "chosen"))
+	}
+	eventually(t, "all places are taken", func() bool { return m.door.Stats().Pending == pending })
+	if got := m.login("unit-app-0").ask(pingText); got != empty(2) {
+		t.Error(got)
+	}
+	eventually(t, "who waited is gone", func() bool { return m.door.Stats().Connections == 1 })
+	if auth.DefaultMaxChecking > DefaultMaxPending/2 {
+		t.Errorf("%d of %d places may be taken by those who wait", auth.DefaultMaxChecking, DefaultMaxPending)
+	}
+}
+
+// Who waits for their password to be checked when the door drains is not waited for.
+func TestDrainEndsChecks(t *testing.T) {
+	m := newMember(t, nil, func(c *Config) { c.Passwords, c.LoginTimeout = hopeless{c.Passwords}, time.Hour })
+	m.dial().send(loginText("unit-app-1", "chosen"))
+	eventually(t, "it waits", func() bool { return m.door.Stats().Pending == 1 })
+	m.stop()
 }
 
 // Whose password is found right after the time of its login is over is not left without an

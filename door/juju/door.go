@@ -35,9 +35,9 @@ type Leases interface {
 
 // Passwords says what a tag is granted; see [auth.Verifier].
 type Passwords interface {
-	Verify(scope, tag, password string, from netip.Addr) (auth.Pass, error)
+	Verify(ctx context.Context, scope, tag, password string, from netip.Addr) (auth.Pass, error)
 	Knows(scope, tag string, pass auth.Pass) bool
-	Busy() bool
+	Busy(from netip.Addr) bool
 }
 
 // Config is what the door is made of. All but the limits, Ready, Admission, Now,
@@ -108,6 +108,8 @@ type Door struct {
 	lines   [admit.NumLanes]admit.Line[*bulk]
 	waiting admit.Room // bytes of calls that wait: in line, to be tried again, for the end of a holding
 	pending *accept.Pending
+	logins  context.Context // ends when the door drains
+	drain   context.CancelFunc
 	conns   park.List[*conn] // that have logged in
 
 	judgements atomic.Uint64 // calls of Rejudge
@@ -140,6 +142,7 @@ func New(cfg Config) (*Door, error) {
 	d.releases = release.Source{Engine: cfg.Engine, Confirm: cfg.Engine.Confirm, Run: d.work.Put}
 	d.endings = d.releases
 	d.endings.Confirm = func(done func(error)) { done(nil) }
+	d.logins, d.drain = context.WithCancel(context.Background())
 	d.initLines()
 	d.counts.init()
 	if d.ready == nil {
@@ -279,6 +282,7 @@ func (d *Door) knows(who *agent) bool {
 func (d *Door) Drain() {
 	d.drainOnce.Do(func() {
 		d.pending.Close()
+		d.drain() // who waits for the turn of a password is gone
 		for _, c := range d.conns.All() {
 			c.goAway()
 		}

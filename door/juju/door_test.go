@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -351,7 +352,7 @@ func TestLoginStorm(t *testing.T) {
 // busyPasswords verifies nothing.
 type busyPasswords struct{ Passwords }
 
-func (busyPasswords) Busy() bool { return true }
+func (busyPasswords) Busy(netip.Addr) bool { return true }
 
 // Who cannot be served is sent away before it costs anything.
 func TestG41_SentAwayEarly(t *testing.T) {

@@ -1,6 +1,7 @@
 package juju
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"time"
@@ -169,9 +170,9 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		g.denied(p.Tag)
 		return nil, g.refuseLogin(r.ID, errLogin, loginDenied)
 	}
-	address := addressOf(g.conn)
-	from, _ := netip.ParseAddrPort(address) // of what has no port: nobody in particular
-	pass, err := g.door.passwords.Verify(g.model, p.Tag, p.Credentials, from.Addr())
+	ctx, done := context.WithDeadline(g.door.logins, g.until)
+	pass, err := g.door.passwords.Verify(ctx, g.model, p.Tag, p.Credentials, g.from())
+	done()
 	switch incumbent.KindOf(err) {
 	case incumbent.OK:
 	case incumbent.Denied:
@@ -181,11 +182,11 @@ func (g *greeting) attempt(payload []byte) (*agent, login) {
 		return nil, g.refuseLogin(r.ID, errTryAgain, loginShed) // too many guesses, or more than can be checked: whoever comes next does so more slowly
 	}
 	gate.VisitOf(g.conn).Proved()
-	who := newAgent(p.Tag, g.model, address, pass)
-	if err := who.count(g.door.tally, from.Addr()); err != nil {
+	who := newAgent(p.Tag, g.model, addressOf(g.conn), pass)
+	if err := who.count(g.door.tally, g.from()); err != nil {
 		return nil, g.refuseLogin(r.ID, &failure{tryAgain, asError(err).Message}, loginQuota)
 	}
-	if _, err := g.conn.Write(g.welcome(r.ID, who)); err != nil { // its time was over before its turn to be checked came
+	if _, err := g.conn.Write(g.welcome(r.ID, who)); err != nil { // its time was over when it had been checked
 		who.giveBack()
 		g.conn.NetConn().Close() // behind a record that was not written nothing can be read
 		return nil, loginGone

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gobwas/ws"
 
@@ -21,9 +23,10 @@ import (
 
 // greeting is a connection between TLS and park. Nothing of what it needed stays.
 type greeting struct {
-	door *Door
-	conn *tls.Conn
-	in   inlet
+	door  *Door
+	conn  *tls.Conn
+	until time.Time // the deadline of the login, as the connection has it
+	in    inlet
 	// model is the UUID that the path names; the controller's own where it names
 	// none.
 	model  string
@@ -73,13 +76,20 @@ func (g *greeting) upgrade() (login, bool) {
 		gate.VisitOf(g.conn).Excused()
 		return loginUnavailable, g.refuse(http.StatusServiceUnavailable, "this member cannot serve for now")
 	}
-	if g.door.passwords.Busy() {
+	if g.door.passwords.Busy(g.from()) {
+		gate.VisitOf(g.conn).Excused()
 		return loginShed, g.refuse(http.StatusServiceUnavailable, "too many log in")
 	}
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
 	_, err = io.WriteString(g.conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+
 		base64.StdEncoding.EncodeToString(sum[:])+"\r\n\r\n")
 	return loginGone, err == nil
+}
+
+// from is the address that the client comes from; of what has no port nobody's in particular.
+func (g *greeting) from() netip.Addr {
+	from, _ := netip.ParseAddrPort(addressOf(g.conn))
+	return from.Addr()
 }
 
 // refuse answers the request with a status, and is always false.
