@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // DefaultFailures is how many of those who prove nothing are served in a second, and four
@@ -183,6 +185,12 @@ func (v *Visit) Failed() { v.judge(func(time.Duration) bool { return true }) }
 
 // Proved says that who it is has been proven.
 func (v *Visit) Proved() { v.judge(func(time.Duration) bool { return false }) }
+
+// Refused says with which error the stranger is sent away: one of the kind Denied is for
+// what it brought, or did not, any other for the member's own sake.
+func (v *Visit) Refused(err error) {
+	v.judge(func(time.Duration) bool { return incumbent.KindOf(err) == incumbent.Denied })
+}
 
 // Excused says that the member sends the stranger away for its own sake: it has no room,
 // or refuses for the load.

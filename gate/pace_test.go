@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/incumbent-dev/incumbent"
 )
 
 // greets connects from an address and begins a handshake.
@@ -208,6 +210,8 @@ func TestG47_WhatCountsAsAFailure(t *testing.T) {
 		"says so twice":               {func(c *Conn) { VisitOf(c).Failed(); VisitOf(c).Failed(); Prove(c, false) }, 1},
 		"proves, then brings nothing": {func(c *Conn) { Prove(c, false); VisitOf(c).Failed() }, 0},
 		"is sent away for the load":   {func(c *Conn) { VisitOf(c).Excused(); c.Close() }, 0},
+		"is denied":                   {func(c *Conn) { VisitOf(c).Refused(incumbent.Errorf(incumbent.Denied, "no")) }, 1},
+		"is told to try again":        {func(c *Conn) { VisitOf(c).Refused(incumbent.Errorf(incumbent.Unavailable, "no")); c.Close() }, 0},
 		"is parked":                   {func(c *Conn) { Leave(c); c.Close() }, 0},
 		"is parked as a stranger":     {func(c *Conn) { v := HandOver(c); c.Close(); v.Ended() }, 1},
 		"needs no proof and stays":    {func(c *Conn) { v, _ := Welcome(c); time.Sleep(promptly); v.Ended() }, 0},

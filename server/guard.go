@@ -1,10 +1,12 @@
 package server
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
@@ -185,6 +187,12 @@ func (s *Server) protect(c calls.Call, h http.Handler) http.Handler {
 			denied.Principal, denied.Action, denied.Reason = p.String(), c.Action().String(), audit.Permission
 			err = c.Allowed(policy.Of(s.engine.View()).Rules().Of(p))
 		}
+		if err != nil && incumbent.KindOf(err) != incumbent.Denied { // another member may let it in
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", strconv.Itoa(1+rand.N(2)))
+			writeText(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
 		if err != nil {
 			s.guard.note(denied)
 			code := http.StatusForbidden
@@ -213,14 +221,15 @@ func (g *guard) of(r *http.Request) (auth.Principal, error) {
 		peer.Local, _ = netip.ParseAddrPort(local.String())
 	}
 	p, err := g.Identify(peer)
-	if incumbent.KindOf(err) == incumbent.Denied {
-		gate.VisitOfRequest(r.Context()).Failed()
+	if err != nil {
+		gate.VisitOfRequest(r.Context()).Refused(err)
 	}
 	if err == nil {
 		err = p.RefusePage(r)
 	}
 	if err == nil && p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
 		err = overload.Errorf("this member has no place for another connection")
+		gate.VisitOfRequest(r.Context()).Refused(err)
 	}
 	if c := gate.FromContext(r.Context()); err == nil && c != nil && p.Kind != auth.Anonymous {
 		err = g.tally.Count(c, p, native.Listener)

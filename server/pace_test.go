@@ -1,11 +1,14 @@
 package server
 
 import (
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -85,5 +88,59 @@ func TestG47_WhoProvesNothingCountsAtEveryDoor(t *testing.T) {
 		if more := failed() - before; more != step.more {
 			t.Errorf("%s: %d failures, want %d", step.who, more, step.more)
 		}
+	}
+}
+
+// Who is refused for the member's own sake, be it that it cannot know their token now or that
+// it has no place, does not count, nor does anybody who comes from there.
+func TestG47_WhatIsRefusedForTheMembersSakeIsNoFailure(t *testing.T) {
+	path, tokens := credentialFile(t, map[string]auth.Kind{"unit-1": auth.Agent})
+	cfg := withConsul(testConfig(t))
+	cfg.CredentialFile = path
+	s := open(t, cfg)
+	ask := func(over *http.Client, method, url, header, value string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(testContext(t), method, url, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(header, value)
+		r.Header.Set("Content-Type", "application/json")
+		res, err := over.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Error(err)
+		}
+		return res.StatusCode
+	}
+	refused := func(token string, want int) {
+		t.Helper()
+		for _, c := range []struct{ method, path string }{
+			{http.MethodGet, "/v1/stream"}, {http.MethodPost, "/incumbent.v1.LeaseService/Claim"}, {http.MethodGet, "/metrics"},
+		} {
+			got := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, c.method, s.URL()+c.path, "Authorization", "Bearer "+token)
+			if got != want && got != http.StatusServiceUnavailable {
+				t.Errorf("%s: HTTP %d, want %d", c.path, got, want)
+			}
+		}
+	}
+	s.draining.Store(true) // it does not know a token that is new
+	refused(auth.NewToken(), http.StatusServiceUnavailable)
+	consul := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if got := ask(consul, http.MethodGet, "http://"+s.ConsulAddr()+"/v1/kv/none", "X-Consul-Token", auth.NewToken()); got != http.StatusInternalServerError {
+		t.Errorf("Consul: HTTP %d", got)
+	}
+	s.draining.Store(false)
+	if got := ask(web(t), http.MethodPost, s.URL()+"/incumbent.v1.LeaseService/Claim", "Authorization", "Bearer "+tokens["unit-1"]); got == http.StatusServiceUnavailable {
+		t.Error("nobody is let in")
+	}
+	s.gate.SetMax(1) // who was let in has the only place
+	refused(tokens["unit-1"], http.StatusTooManyRequests)
+	until(t, "their connections are closed", func() bool { return s.gate.Stats().Unproven == 0 })
+	if st := s.pace.Stats(); st.Failed != 0 || st.Failing != 0 {
+		t.Errorf("%d have failed, of %d addresses", st.Failed, st.Failing)
 	}
 }

@@ -52,7 +52,7 @@ func (r *request) identify() bool {
 	r.who = &caller{door: d, principal: p, address: peer.Remote.String()}
 	if err != nil {
 		d.noteUnknown(r.who, err)
-		r.conn.visit.Load().Failed()
+		r.conn.visit.Load().Refused(err)
 		if incumbent.KindOf(err) == incumbent.Denied && peer.Bearer != "" {
 			r.fail(403, textUnknownUser)
 		} else {

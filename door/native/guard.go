@@ -114,9 +114,7 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 	}
 	p, err := d.guard.Identify(peer)
 	if err != nil {
-		if incumbent.KindOf(err) == incumbent.Denied {
-			gate.VisitOfRequest(r.Context()).Failed()
-		}
+		gate.VisitOfRequest(r.Context()).Refused(err)
 		return nil, err
 	}
 	if !peer.Unix {
@@ -125,8 +123,10 @@ func (d *Door) identify(r *http.Request) (*caller, error) {
 		}
 	}
 	if p.Kind != auth.Anonymous && !gate.ProveRequest(r.Context(), p.Kind == auth.Operator) {
-		return nil, overload.Errorf("this member has no place for another connection").
+		err := overload.Errorf("this member has no place for another connection").
 			WithHint("connect to another member, or raise --max-connections")
+		gate.VisitOfRequest(r.Context()).Refused(err)
+		return nil, err
 	}
 	if c := gate.FromContext(r.Context()); c != nil && p.Kind != auth.Anonymous {
 		if err := d.tally.Count(c, p, Listener); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/gate"
 	"github.com/incumbent-dev/incumbent/park"
 )
 
@@ -151,6 +152,7 @@ func (d *Door) bounded(h http.Handler, l *Limits) http.Handler {
 			_ = errors.Write(w, r, d.callError(err))
 		}
 		if !d.calls.begin() {
+			gate.VisitOfRequest(r.Context()).Refused(errDraining())
 			refuse(errDraining())
 			return
 		}

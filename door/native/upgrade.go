@@ -21,6 +21,7 @@ import (
 // goroutine that served the request ends with it.
 func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 	if !d.calls.begin() {
+		gate.VisitOfRequest(r.Context()).Refused(errDraining())
 		d.refuseUpgrade(w, errDraining())
 		return
 	}
@@ -34,7 +35,7 @@ func (d *Door) upgrade(w http.ResponseWriter, r *http.Request) {
 			WithHint("bring a client certificate or a credential")
 	}
 	if err != nil {
-		gate.VisitOfRequest(r.Context()).Failed()
+		gate.VisitOfRequest(r.Context()).Refused(err)
 		w.Header().Set("Connection", "close")
 		d.writeErrorOf(w, statusOf(asError(err).Kind), err, standing{})
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/gate"
+	"github.com/incumbent-dev/incumbent/overload"
 )
 
 // Serve accepts connections of a listener until it is closed or the door drains; then
@@ -77,32 +78,38 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 		d.turnAway(c)
 		return
 	}
+	refused := &d.counts.unknown
 	who, err := d.identify(peer, r)
-	if err != nil || !who.placed(c) {
-		d.counts.unknown.Add(1)
+	if err == nil {
+		refused = &d.counts.refused
+		err = who.takePlace(c)
+	}
+	if err != nil {
+		refused.Add(1)
+		gate.VisitOf(c).Refused(err)
 		d.turnAway(c)
 		return
 	}
 	who.socket = c.LocalAddr().Network() == "unix"
-	if !who.unproven { // a whole fleet that brings no certificates goes by one name
-		who.counted, err = d.cfg.Tally.Take(settings.OpenConnections, who.principal, doorName)
-	}
-	if err != nil {
-		d.counts.refused.Add(1)
-		d.turnAway(c)
-		return
-	}
 	d.park(ready, c, who)
 }
 
-// placed reports whether there is a place for the caller's connection. Who proves nothing
-// is judged when it ends.
-func (w *caller) placed(c net.Conn) (placed bool) {
+// takePlace finds a place for the caller's connection; the error is Overloaded or TooLarge.
+// Who proves nothing is judged when it ends.
+func (w *caller) takePlace(c net.Conn) (err error) {
+	var placed bool
 	if w.unproven || w.principal.Via == auth.Loopback {
 		w.visit, placed = gate.Welcome(c)
-		return placed
+	} else {
+		placed = gate.Prove(c, w.principal.Kind == auth.Operator)
 	}
-	return gate.Prove(c, w.principal.Kind == auth.Operator)
+	if !placed {
+		return overload.Errorf("this member has no place for another connection")
+	}
+	if !w.unproven { // a whole fleet that brings no certificates goes by one name
+		w.counted, err = w.door.cfg.Tally.Take(settings.OpenConnections, w.principal, doorName)
+	}
+	return err
 }
 
 // mayCome asks the lane of logins whether another connection is let in, before anything
