@@ -1,17 +1,23 @@
 package native
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -194,5 +200,74 @@ func TestG40_ASessionNamedOftenIsLookedAtInOneStep(t *testing.T) {
 	w := fmt.Sprintf(`{"operations": [{"extend": {"session": %q}}]}`, session)
 	if resp, body := m.post("LeaseService/Batch", w); resp.StatusCode != http.StatusOK || strings.Contains(body, "error") {
 		t.Errorf("in a batch: HTTP %d %s", resp.StatusCode, body)
+	}
+}
+
+// shutting is a body whose call had been let in, before its message, when the lanes are shut.
+type shutting struct {
+	io.Reader
+	shut func()
+}
+
+func (s *shutting) Read(p []byte) (int, error) {
+	s.shut()
+	return s.Reader.Read(p)
+}
+
+// While the refusal of a call is held back its message counts as it is kept: of a body whose
+// length nobody said, and of one that was compressed, too.
+func TestG39_WhatIsHeldBackCountsAsItIsKept(t *testing.T) {
+	const values, size = 4, 256 << 10
+	var message pb.TxnRequest
+	for i := range values {
+		message.Then = append(message.Then, &pb.TxnOperation{Op: &pb.TxnOperation_Put{Put: &pb.PutRequest{Key: strconv.Itoa(i), Value: make([]byte, size)}}})
+	}
+	plain, err := proto.Marshal(&message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	if _, err := w.Write(plain); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for encoding, body := range map[string][]byte{"identity": plain, "gzip": zipped.Bytes()} {
+		t.Run(encoding, func(t *testing.T) {
+			lanes, err := admit.New(admit.Limits{Retry: time.Minute, MaxRetry: time.Minute}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := newMember(t, func(c *Config) { c.Admission = lanes })
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.url+incumbentv1connect.TransactionServiceTxnProcedure,
+				&shutting{bytes.NewReader(body), func() { lanes.SetMemory(2, 1) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range map[string]string{"Content-Type": "application/proto", "Content-Encoding": encoding, "Connect-Timeout-Ms": "60000", "Expect": "100-continue"} {
+				r.Header.Set(name, value)
+			}
+			client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: patience}}
+			defer client.CloseIdleConnections()
+			status := make(chan string, 1)
+			go func() {
+				resp, err := client.Do(r)
+				if err != nil {
+					status <- err.Error()
+					return
+				}
+				resp.Body.Close()
+				status <- resp.Status
+			}()
+			eventually(t, "the message is counted", func() bool { return m.door.HeldBackBytes() >= values*size })
+			if got := <-status; !strings.HasPrefix(got, "429") {
+				t.Error(got)
+			}
+			if n := m.door.HeldBackBytes(); n != 0 {
+				t.Errorf("%d bytes count behind the answer", n)
+			}
+		})
 	}
 }

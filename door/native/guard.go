@@ -64,7 +64,7 @@ func (d *Door) admit(ctx context.Context, l admit.Lane, cost int) (done func(), 
 	done, err = d.admitted(ctx, func() (admit.Place, error) { return d.lanes.Enter(who.work(who.control.group), l, cost) })
 	if err != nil {
 		if e := asError(err); e.Kind == incumbent.Overloaded {
-			err = d.holdBack(ctx, who.control, who.control.size, e)
+			err = d.holdBack(ctx, who.control, e)
 		}
 	}
 	return done, err
@@ -150,7 +150,7 @@ func (d *Door) refuses(ctx context.Context, who *caller, c calls.Call) error {
 	if err == nil {
 		return nil
 	}
-	return d.holdBack(ctx, who.control, 0, asError(err)) // nothing of it is kept meanwhile
+	return d.holdBack(ctx, who.control, asError(err))
 }
 
 // gate refuses what a caller may not call at all, and what its lane does not let in,

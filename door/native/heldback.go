@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 )
@@ -19,17 +21,26 @@ func (c *callControl) patience(ctx context.Context) time.Duration {
 	return -1
 }
 
-// holdBack holds the answer to a call back that was refused for the load, of whose request
-// so many bytes came (negative: not known), until the call or the door ends: see
-// [admit.HeldBack]. It returns the refusal with what is left of its hint. A deadline that
-// the door has given the call is none that its caller knows of.
-func (d *Door) holdBack(ctx context.Context, c *callControl, size int64, refusal *incumbent.Error) *incumbent.Error {
+// kept is how many bytes of the call's request are kept while its answer is held back: at
+// least those that its message takes in protobuf's form, however they were sent.
+func (c *callControl) kept() int64 {
+	if c.message == nil {
+		return 0 // nothing of it was read
+	}
+	return max(c.size, int64(proto.Size(c.message)))
+}
+
+// holdBack holds the answer to a call back that was refused for the load, until the call or
+// the door ends: see [admit.HeldBack]. It returns the refusal with what is left of its hint.
+// A deadline that the door has given the call is none that its caller knows of.
+func (d *Door) holdBack(ctx context.Context, c *callControl, refusal *incumbent.Error) *incumbent.Error {
 	Heard(ctx) // nothing of it is handed on
 	pause, told := admit.HoldBack(refusal, c.patience(ctx))
-	if size < 0 {
-		size = admit.MaxHeldBackBytes / admit.MaxHeldBack
+	if pause == 0 {
+		return refusal
 	}
-	if pause == 0 || !d.held.Take(size) {
+	size := c.kept()
+	if !d.held.Take(size) {
 		return refusal
 	}
 	defer d.held.Give(size)

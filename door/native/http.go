@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
@@ -39,13 +40,22 @@ type caller struct {
 type callControl struct {
 	*http.ResponseController
 
-	timed  bool        // the caller says how long it waits for the answer
-	size   int64       // of the request, in bytes; negative: not known
-	header http.Header // of the answer
-	unsent int64       // bytes of the answer that count until it has been sent
-	group  admit.Key   // of its message, once that is there
-	place  *callPlace  // that it has now; nil: none
-	body   bodyShare
+	timed   bool          // the caller says how long it waits for the answer
+	size    int64         // of the request as it is sent, in bytes; negative: not known
+	header  http.Header   // of the answer
+	unsent  int64         // bytes of the answer that count until it has been sent
+	message proto.Message // nil until it is there
+	group   admit.Key     // of it
+	place   *callPlace    // that it has now; nil: none
+	body    bodyShare
+}
+
+// arrived says that the message of the call is there.
+func (c *callControl) arrived(m any) {
+	c.body.give()
+	c.message, _ = m.(proto.Message)
+	c.group = groupOf(m)
+	_ = c.SetReadDeadline(time.Time{})
 }
 
 // timed reports whether a call's headers say how long its caller waits for the answer, in
@@ -237,9 +247,7 @@ type timing struct{ d *Door }
 func (t timing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		who := callerOf(ctx)
-		who.control.body.give()
-		who.control.group = groupOf(r.Any())
-		_ = who.control.SetReadDeadline(time.Time{})
+		who.control.arrived(r.Any())
 		who.writeAnyTime()
 		defer func() { who.writeWithin(t.d.limits.Load().WriteTimeout) }() // whatever it is answered with
 		if err := t.d.mayAsk(who, r.Any()); err != nil {
@@ -312,9 +320,7 @@ func (c *timedConn) Receive(m any) error {
 	err := c.StreamingHandlerConn.Receive(m)
 	if err == nil {
 		c.in = m
-		c.who.control.group = groupOf(m)
-		c.who.control.body.give()
-		_ = c.who.control.SetReadDeadline(time.Time{})
+		c.who.control.arrived(m)
 		c.who.writeAnyTime()
 	}
 	return err

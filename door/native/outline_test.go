@@ -113,20 +113,20 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, ctx := range map[string]context.Context{"no deadline": t.Context(), "the door's": limited} {
-		if got := d.holdBack(ctx, untimed, 10, refusal); got.RetryAfter != refusal.RetryAfter-admit.HeldBackFor {
+		if got := d.holdBack(ctx, untimed, refusal); got.RetryAfter != refusal.RetryAfter-admit.HeldBackFor {
 			t.Errorf("%s: %v is left of %v", name, got.RetryAfter, refusal.RetryAfter)
 		}
 	}
-	if got := d.holdBack(limited, theirs, 10, refusal); got.RetryAfter != time.Millisecond {
+	if got := d.holdBack(limited, theirs, refusal); got.RetryAfter != time.Millisecond {
 		t.Errorf("the caller's: %v is left of %v", got.RetryAfter, refusal.RetryAfter)
 	}
 	short := &incumbent.Error{Kind: incumbent.Overloaded, RetryAfter: time.Millisecond}
-	if got := d.holdBack(t.Context(), untimed, 10, short); got.RetryAfter <= 0 {
+	if got := d.holdBack(t.Context(), untimed, short); got.RetryAfter <= 0 {
 		t.Error("no hint is left")
 	}
 	hurried, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if d.holdBack(hurried, theirs, 10, refusal); hurried.Err() != nil {
+	if d.holdBack(hurried, theirs, refusal); hurried.Err() != nil {
 		t.Error("the deadline passed meanwhile: what was certainly not done looks as if it might have been")
 	}
 	if d.held.Len() != 0 || d.HeldBackBytes() != 0 {
@@ -134,11 +134,11 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	}
 	for name, full := range map[string]func(){
 		"calls": func() { fill(d) },
-		"bytes": func() { d.held.Take(admit.MaxHeldBackBytes) },
+		"bytes": func() { d.held.Take(admit.MaxHeldBackBytes); untimed.message, untimed.size = new(pb.TxnRequest), 1 },
 		"end":   end,
 	} {
 		d = &Door{life: life}
-		if full(); d.holdBack(t.Context(), untimed, -1, refusal) != refusal {
+		if full(); d.holdBack(t.Context(), untimed, refusal) != refusal {
 			t.Errorf("%s: held back", name)
 		}
 	}

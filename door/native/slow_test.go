@@ -83,7 +83,7 @@ func TestACallThatIsHeldBackIsHeard(t *testing.T) {
 	ctx := WithHeard(t.Context(), func() { heard = true })
 	refusal := incumbent.Errorf(incumbent.Overloaded, "later")
 	refusal.RetryAfter = time.Millisecond
-	if told := m.door.holdBack(ctx, &callControl{}, 0, refusal); told.Kind != incumbent.Overloaded || !heard {
+	if told := m.door.holdBack(ctx, &callControl{}, refusal); told.Kind != incumbent.Overloaded || !heard {
 		t.Errorf("%v, heard: %v", told, heard)
 	}
 }
