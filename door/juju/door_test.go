@@ -1,11 +1,13 @@
 package juju
 
 import (
+	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"runtime"
@@ -382,6 +384,19 @@ func TestG41_SentAwayEarly(t *testing.T) {
 		m := newMember(t, nil, func(c *Config) { c.Passwords = busyPasswords{c.Passwords} })
 		if got := status(m); got != 503 {
 			t.Errorf("HTTP %d", got)
+		}
+		for spread, want := range map[float64]string{0: "1", 0.5: "2", 0.999: "3"} {
+			m.door.jitter = func() float64 { return spread }
+			var after string
+			dialer := ws.Dialer{TLSConfig: &tls.Config{InsecureSkipVerify: true}, Timeout: patience, OnStatusError: func(_ int, _ []byte, r io.Reader) {
+				if resp, err := http.ReadResponse(bufio.NewReader(r), nil); err == nil {
+					after = resp.Header.Get("Retry-After")
+					resp.Body.Close()
+				}
+			}}
+			if _, _, _, err := dialer.Dial(t.Context(), "wss://"+m.addr+"/model/"+testModel+"/api"); err == nil || after != want {
+				t.Errorf("Retry-After %q, want %q; %v", after, want, err)
+			}
 		}
 	})
 	t.Run("too many connections", func(t *testing.T) {

@@ -97,7 +97,7 @@ func (g *greeting) refuse(status int, text string) bool {
 	head := "HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\nConnection: close\r\n"
 	switch status {
 	case http.StatusServiceUnavailable:
-		head += "Retry-After: 2\r\n"
+		head += "Retry-After: " + strconv.Itoa(1+int(3*g.door.jitter())) + "\r\n" // who is refused together comes back spread
 	case http.StatusUpgradeRequired:
 		head += "Upgrade: websocket\r\n"
 	}
