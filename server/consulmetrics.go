@@ -24,9 +24,10 @@ func (s *Server) registerConsulMetrics() {
 	count("evaluations", "Evaluations of what Consul's clients read: one for all who ask the same.", func(st consul.Stats) uint64 { return st.Evaluations })
 	count("body_bytes", "Bytes of bodies that were sent to Consul's clients.", func(st consul.Stats) uint64 { return st.Bytes })
 	for reason, read := range map[string]func(consul.Stats) uint64{
-		"full": func(st consul.Stats) uint64 { return st.Refused }, "no_tls": func(st consul.Stats) uint64 { return st.NoTLS },
+		"full": func(st consul.Stats) uint64 { return st.Refused }, "no_room": func(st consul.Stats) uint64 { return st.NoRoom },
+		"no_tls": func(st consul.Stats) uint64 { return st.NoTLS },
 	} {
-		m.counter("incumbent_consul_refused_total", "Connections of Consul's clients that were closed before a request, by reason.",
+		m.counter("incumbent_consul_refused_total", "Connections of Consul's clients that were closed before a request was there, by reason.",
 			prometheus.Labels{"reason": reason}, func() float64 { return float64(read(d.Stats())) })
 	}
 	for i, e := range d.Stats().Encodings {

@@ -272,13 +272,18 @@ func (c *conn) begin() {
 	})
 }
 
-// refuse answers what is no request, and ends the connection.
+// refuse answers what is no request, or finds no room, and ends the connection.
 func (c *conn) refuse(p *park.Conn, bad *refusal) {
 	c.arrived()
 	c.mu.Lock()
 	c.last = true
 	c.mu.Unlock()
-	c.door.counts.malformed.Add(1)
+	if bad == bodiesFull {
+		c.door.counts.noRoom.Add(1)
+		c.visit.Load().Excused()
+	} else {
+		c.door.counts.malformed.Add(1)
+	}
 	if p.Send(refusalReply(bad)) == nil {
 		p.Finish(nil)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,15 +220,16 @@ func TestG47_UnfinishedBodiesLeaveRoomForOthers(t *testing.T) {
 			for range 12 {
 				c := send("one")
 				eventually(t, func() bool {
-					return m.door.BodyBytes() == taken+10*smallBody || int(m.door.Stats().Malformed) > refused
+					return m.door.BodyBytes() == taken+10*smallBody || int(m.door.Stats().NoRoom) > refused
 				})
-				if int(m.door.Stats().Malformed) == refused {
+				if int(m.door.Stats().NoRoom) == refused {
 					taken += 10 * smallBody
 					continue
 				}
 				refused++
-				if a := c.read("PUT"); a.StatusCode != http.StatusServiceUnavailable {
-					t.Error(a.Status)
+				a := c.read("PUT")
+				if after, err := strconv.Atoi(a.Header.Get("Retry-After")); a.StatusCode != http.StatusServiceUnavailable || err != nil || after < 1 || after > 3 {
+					t.Errorf("%s, Retry-After %q", a.Status, a.Header.Get("Retry-After"))
 				}
 			}
 			if refused == 0 || taken < most/2 {

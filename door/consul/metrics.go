@@ -32,6 +32,7 @@ type counts struct {
 	connections atomic.Int64 // accepted and not closed
 	blocked     atomic.Int64 // reads that wait
 	refused     atomic.Uint64
+	noRoom      atomic.Uint64 // connections that ended because bodies that have not come whole have all the room
 	noTLS       atomic.Uint64
 	malformed   atomic.Uint64 // connections that ended because of what came on them, or came too slowly
 	woken       atomic.Uint64 // reads that waited, and were told of another result
@@ -82,6 +83,7 @@ type Stats struct {
 	Connections int    // accepted and not closed
 	Blocked     int    // reads that wait
 	Refused     uint64 // connections over MaxConnections
+	NoRoom      uint64 // connections that ended because bodies that have not come whole have all the room
 	NoTLS       uint64 // handshakes that did not succeed
 	Malformed   uint64 // connections that ended because of what came on them, or came too slowly
 	Woken       uint64 // reads that waited, and were told of another result
@@ -97,7 +99,7 @@ type Stats struct {
 func (d *Door) Stats() Stats {
 	n := &d.counts
 	s := Stats{
-		Connections: d.Connections(), Blocked: int(n.blocked.Load()), Refused: n.refused.Load(), NoTLS: n.noTLS.Load(), Malformed: n.malformed.Load(),
+		Connections: d.Connections(), Blocked: int(n.blocked.Load()), Refused: n.refused.Load(), NoRoom: n.noRoom.Load(), NoTLS: n.noTLS.Load(), Malformed: n.malformed.Load(),
 		Woken: n.woken.Load(), TimedOut: n.timedOut.Load(), Evaluations: n.evaluations.Load(), Bytes: n.bytes.Load(),
 	}
 	for i := range n.encodings {

@@ -3,6 +3,7 @@ package consul
 import (
 	"bytes"
 	"compress/gzip"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,8 +15,12 @@ import (
 
 // refusalReply is the answer to what is no request.
 func refusalReply(bad *refusal) []byte {
+	more := ""
+	if bad == bodiesFull { // who is refused at the same time does not come back at the same time
+		more = "\r\nRetry-After: " + strconv.Itoa(1+rand.N(3))
+	}
 	return []byte("HTTP/1.1 " + strconv.Itoa(bad.status) + " " + http.StatusText(bad.status) +
-		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" + bad.text)
+		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close" + more + "\r\n\r\n" + bad.text)
 }
 
 // takesGzip reports whether an Accept-Encoding header takes gzip.
