@@ -257,7 +257,7 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 		if mode == Observe {
 			c.lanes[l].refused[why].Add(1)
 		}
-		c.enter(w, l, int64(cost), now, 0, true)
+		c.lanes[l].letIn(w, int64(cost))
 	}
 	return Ticket{c, now, w, int32(cost), l}, nil
 }

@@ -668,6 +668,9 @@ func TestModesOfAdmission(t *testing.T) {
 		if s.Admitted != want.admitted || s.Refused[Memory] != want.refused || s.Inflight != 0 {
 			t.Errorf("mode %d: %+v", mode, s)
 		}
+		if l := &c.lanes[Claims]; l.came != 1 || l.let != int64(want.admitted) {
+			t.Errorf("mode %d: %d came and %d were let in, of one", mode, l.came, l.let)
+		}
 	}
 }
 

@@ -88,12 +88,24 @@ func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, mu
 	if why = refusal(beyond, above, must); why != NumReasons {
 		return why, why == Delay, above
 	}
+	l.take(w, cost)
+	return NumReasons, full, above
+}
+
+// letIn gives work a place for which enter had none: it has come already.
+func (l *lane) letIn(w Who, cost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.take(w, cost)
+}
+
+// take gives work a place. mu is held.
+func (l *lane) take(w Who, cost int64) {
 	l.inflight += cost
 	l.most = max(l.most, l.inflight)
 	l.account.add(w, cost)
 	l.let += cost
 	l.admitted++
-	return NumReasons, full, above
 }
 
 func refusal(beyond bool, above overShare, must must) Reason {
