@@ -288,6 +288,17 @@ func (c *Controller) Holds(l Lane) error {
 	return c.refuse(l, Memory)
 }
 
+// Passes admits work that is done at once and takes no place in its lane, or returns the
+// Overloaded error of [Controller.EnterFor].
+func (c *Controller) Passes(w Who, l Lane, now int64) error {
+	if Mode(c.mode.Load()) == Observe {
+		if why, _ := c.refuses(w, l, now); why != NumReasons {
+			c.lanes[l].refused[why].Add(1)
+		}
+	}
+	return c.Refuses(w, []Lane{l}, now)
+}
+
 // Refuses says of a request, before more is known than who sends it and which lanes it
 // may turn out to be of, that each of them would refuse it: the error is that of EnterFor
 // for the first, and is counted as that is. nil says nothing, and nothing was counted:

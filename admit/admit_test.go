@@ -671,6 +671,12 @@ func TestModesOfAdmission(t *testing.T) {
 		if l := &c.lanes[Claims]; l.came != 1 || l.let != int64(want.admitted) {
 			t.Errorf("mode %d: %d came and %d were let in, of one", mode, l.came, l.let)
 		}
+		if err := c.Passes(Who{}, Claims, 2); (err == nil) != (want.admitted == 1) {
+			t.Errorf("mode %d: what takes no place: %v", mode, err)
+		}
+		if s := c.Stats()[Claims]; s.Admitted != want.admitted || s.Refused[Memory] != 2*want.refused {
+			t.Errorf("mode %d: with what takes no place: %+v", mode, s)
+		}
 	}
 }
 

@@ -98,6 +98,14 @@ func (c Clocked) Holds(l Lane) error {
 	return c.Controller.Holds(l)
 }
 
+// Passes is [Controller.Passes] of now.
+func (c Clocked) Passes(w Who, l Lane) error {
+	if c.Controller == nil {
+		return nil
+	}
+	return c.Controller.Passes(w, l, c.Now())
+}
+
 // Refuses is [Controller.Refuses].
 func (c Clocked) Refuses(w Who, lanes []Lane) error {
 	if c.Controller == nil {

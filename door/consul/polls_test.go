@@ -58,6 +58,12 @@ func TestG40_WhoComesBackIsNoNewWatch(t *testing.T) {
 	if s := small(); s.Admitted != admitted || s.Inflight != 0 {
 		t.Errorf("%d took a place", s.Admitted-admitted)
 	}
+	lanes.SetMode(admit.Observe)
+	refused := small().Refused[admit.Memory]
+	a := m.do("GET", "/v1/kv/a/?recurse&wait=1ms&index="+keys, "")
+	if s := small(); a.StatusCode != http.StatusOK || s.Refused[admit.Memory] != refused+1 || s.Admitted != admitted {
+		t.Errorf("where refusals are only counted: %s, %d are, %d took a place", a.Status, s.Refused[admit.Memory]-refused, s.Admitted-admitted)
+	}
 }
 
 // A change that names an index waits for nothing: it is of the lane of changes, and keeps its

@@ -209,7 +209,7 @@ func (r *request) admit() bool {
 		// One of those whom the last change has told is back: to have it wait costs nothing. It
 		// takes no place: thousands of them at once would fill the lane, and how long they stay
 		// says nothing of how long its reads and writes do.
-		err := r.door.lanes.Refuses(r.work(), []admit.Lane{lane})
+		err := r.door.lanes.Passes(r.work(), lane)
 		if err != nil {
 			r.refuse(lane, err)
 		}
