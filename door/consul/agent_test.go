@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -306,6 +307,53 @@ func TestG03_ARegistrationRestartsTTLs(t *testing.T) {
 	}
 }
 
+// SkipNodeUpdate leaves a node as it is that is there. One that is not there is registered
+// together with what is on it, or not at all.
+func TestARegistrationThatLeavesTheNode(t *testing.T) {
+	m := startMember(t, nil)
+	for name, more := range map[string]string{"alone": "", "service": `,"Service":{"Service":"web"}`, "check": `,"Check":{"Name":"up"}`} {
+		register := func(address string) string {
+			m.does("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":%q,"Address":%q,"NodeMeta":{"k":"v"},"SkipNodeUpdate":true%s}`, name, address, more), `200 true`)
+			return m.get("/v1/catalog/node/"+name).body + m.get("/v1/health/node/"+name).body
+		}
+		first := register("10.0.0.1")
+		if !strings.Contains(first, `"Address":"10.0.0.1"`) || !strings.Contains(first, `"k":"v"`) ||
+			(name == "service") != strings.Contains(first, `"web"`) || (name == "check") != strings.Contains(first, `"up"`) {
+			t.Errorf("%s: %s", name, first)
+		}
+		if again := register("10.0.0.2"); again != first {
+			t.Errorf("%s: registered again %s", name, again)
+		}
+	}
+	m.does("PUT", "/v1/catalog/register", `{"Node":"x","Address":"10.0.0.1","SkipNodeUpdate":true,"Check":{"CheckID":"a","ServiceID":"none"}}`,
+		`500 Unknown service ID 'none' for check ID 'a'`)
+	m.does("GET", "/v1/catalog/node/x", "", `200 null`)
+}
+
+// A node that somebody registers between the look at the state and the command stays theirs.
+func TestARegistrationThatLeavesTheNodeMeetsAnother(t *testing.T) {
+	m := startMember(t, nil)
+	m.serveAt("/v1/late", func(d *Door, r *request) { // who has not seen the node
+		var in registration
+		if err := decodeJSON(r.body, &in); err != nil {
+			t.Error(err)
+		}
+		whole, _ := in.command(d.namespace)
+		rest := *whole
+		rest.Node = nil
+		r.registerWithNode(whole, &rest, func(incumbent.Index) { r.nothing() })
+	})
+	m.send("/v1/catalog/register", `{"Node":"n","Address":"10.0.0.1"}`)
+	m.send("/v1/late", `{"Node":"n","Address":"10.0.0.2","SkipNodeUpdate":true,"Service":{"Service":"web"}}`)
+	if a := m.get("/v1/catalog/service/web"); !strings.Contains(a.body, `"Address":"10.0.0.1"`) {
+		t.Errorf("%s", a.body)
+	}
+	m.send("/v1/late", `{"Node":"n","Address":"10.0.0.3","SkipNodeUpdate":true}`)
+	if a := m.get("/v1/catalog/node/n"); !strings.Contains(a.body, `"Address":"10.0.0.1"`) {
+		t.Errorf("%s", a.body)
+	}
+}
+
 func TestRegistrationsThatAreRefused(t *testing.T) {
 	m := startMember(t, nil)
 	for body, want := range map[string]string{
@@ -321,7 +369,6 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	} {
 		m.does("PUT", "/v1/catalog/register", body, want)
 	}
-	m.does("PUT", "/v1/catalog/register", `{"Node":"x","SkipNodeUpdate":true}`, `200 true`)
 	m.does("PUT", "/v1/catalog/deregister", `{}`, `500 Must provide node`)
 	m.does("PUT", "/v1/catalog/deregister", `{"Node":"none"}`, `200 true`)
 	m.does("PUT", "/v1/catalog/deregister", `{"Node":"none","ServiceID":"x"}`, `200 true`)

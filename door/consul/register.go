@@ -197,12 +197,12 @@ func catalogRegister(d *Door, r *request) {
 		r.refusedBody("%s", text)
 		return
 	}
-	if cmd.Node == nil && cmd.Service == nil && len(cmd.Checks) == 0 {
-		r.json(http.StatusOK, true)
-		return
-	}
-	if r.mayRegister(cmd) {
-		r.register(cmd, func(incumbent.Index) { r.json(http.StatusOK, true) })
+	done := func(incumbent.Index) { r.json(http.StatusOK, true) }
+	switch {
+	case in.SkipNodeUpdate:
+		r.registerBeside(cmd, done)
+	case r.mayRegister(cmd):
+		r.register(cmd, done)
 	}
 }
 
@@ -248,11 +248,11 @@ func (in *registration) refused() string {
 
 // command is the registration's, or why it cannot be.
 func (in *registration) command(namespace string) (*catalog.Command, string) {
-	cmd := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: namespace, Node: in.Node}}
-	if !in.SkipNodeUpdate {
-		cmd.Node = &catalog.Node{
+	cmd := &catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: namespace, Node: in.Node},
+		Node: &catalog.Node{
 			Namespace: namespace, Name: in.Node, ID: strings.ToLower(in.ID), Address: in.Address, TaggedAddresses: pairsOf(in.TaggedAddresses), Meta: pairsOf(in.NodeMeta),
-		}
+		},
 	}
 	if s := in.Service; s != nil {
 		var text string
@@ -496,6 +496,70 @@ func (r *request) mayRegister(c *catalog.Command) bool {
 	return true
 }
 
+// registerBeside registers what is on a node, and goes on as change does: the node itself only
+// where it is not there, for whoever asks for that must not change one that is.
+func (r *request) registerBeside(c *catalog.Command, then func(at incumbent.Index)) {
+	rest := *c
+	if rest.Node = nil; rest.Service == nil && len(rest.Checks) == 0 {
+		r.confirmed(func() {
+			if catalog.Of(r.door.view()).Node(r.door.namespace, c.Target.Node) != nil {
+				then(0)
+				return
+			}
+			r.registerWithNode(c, &rest, then)
+		})
+		return
+	}
+	if !r.mayRegister(&rest) {
+		return
+	}
+	r.tryChange(&rest, false, auth.NodeWrite, c.Target.Node, then, func(res *core.Result) {
+		if why, ok := res.Record.(*catalog.Refusal); ok && why.Why == catalog.NoNode {
+			r.registerWithNode(c, &rest, then)
+			return
+		}
+		r.refusedByCatalog(c, res)
+	})
+}
+
+// registerWithNode registers a node that is not there, and with it the rest of the
+// registration. If somebody has registered the node meanwhile, theirs stays.
+func (r *request) registerWithNode(c, rest *catalog.Command, then func(at incumbent.Index)) {
+	if !r.mayRegister(c) {
+		return
+	}
+	if c.Node == nil { // it is there meanwhile, and says the same
+		r.register(rest, then)
+		return
+	}
+	whole := core.TxnCommand{All: true, Then: []core.Command{catalog.Command{Verb: catalog.Register, Target: c.Target, Node: c.Node, If: true}}}
+	more := rest.Service != nil || len(rest.Checks) > 0
+	if more {
+		whole.Then = append(whole.Then, *rest)
+	}
+	r.propose(whole, false, func(res core.Result) {
+		switch {
+		case res.Err == nil:
+			r.changed(auth.NodeWrite, c.Target.Node, "", res.Index)
+			then(res.Index)
+		case res.Txn == nil || len(res.Txn.Failures) == 0:
+			r.failFor(res.Err)
+		case res.Txn.Failures[0].Operation > 1 || !isThere(&res.Txn.Failures[0].Result):
+			r.refusedByCatalog(c, &res.Txn.Failures[0].Result)
+		case more:
+			r.register(rest, then)
+		default:
+			then(0)
+		}
+	})
+}
+
+// isThere reports whether a command was refused for a record that it was to make.
+func isThere(res *core.Result) bool {
+	why, ok := res.Record.(*catalog.Refusal)
+	return ok && why.Why == catalog.NotAsSaid
+}
+
 // register proposes a registration, and goes on when it is there, as change does.
 func (r *request) register(c *catalog.Command, then func(at incumbent.Index)) {
 	r.change(c, false, auth.NodeWrite, c.Target.Node, then)
@@ -504,9 +568,15 @@ func (r *request) register(c *catalog.Command, then func(at incumbent.Index)) {
 // change proposes a command of the catalog, and goes on when it has been executed, with its
 // index; 0: it would have changed nothing, which a confirmed view has answered.
 func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, subject string, then func(at incumbent.Index)) {
+	r.tryChange(c, reserve, a, subject, then, func(res *core.Result) { r.refusedByCatalog(c, res) })
+}
+
+// tryChange is change; refused is called with the answer where the command is refused for what
+// is there, in a confirmed view or in the log.
+func (r *request) tryChange(c *catalog.Command, reserve bool, a auth.Action, subject string, then func(at incumbent.Index), refused func(*core.Result)) {
 	end := func(res core.Result, changed bool) {
 		if res.Err != nil {
-			r.refusedByCatalog(c, &res)
+			refused(&res)
 			return
 		}
 		if !changed {

@@ -136,6 +136,9 @@ func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c"}}`, http.StatusForbidden},
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c","ServiceID":"web"}}`, http.StatusForbidden},
 		{`{"Node":"a","SkipNodeUpdate":true,"Service":{"Service":"mine"},"Check":{"Name":"c","ServiceID":"mine"}}`, http.StatusOK},
+		{`{"Node":"a","SkipNodeUpdate":true}`, http.StatusOK},
+		{`{"Node":"c","SkipNodeUpdate":true}`, http.StatusForbidden},
+		{`{"Node":"c","SkipNodeUpdate":true,"Service":{"Service":"mine"}}`, http.StatusForbidden},
 	} {
 		if a := m.do("PUT", "/v1/catalog/register", tt.registration, as["some"]...); a.StatusCode != tt.status {
 			t.Errorf("%s: %d %s, want %d", tt.registration, a.StatusCode, a.body, tt.status)

@@ -3,7 +3,8 @@
 //
 // The corpus is testdata/*.txt: each step is a request and, below "----", the answer
 // of a real Consul: facts that were observed, with indexes, ids and times normalised
-// (normal_test.go). Each file is played from an empty catalog.
+// (normal_test.go), or, where a comment says so, what its sources say. Each file is played
+// from an empty catalog.
 //
 //	go test ./test/consul                              ours against what was recorded
 //	go test ./test/consul -peer /path/to/consul        a real Consul against it first, then ours
