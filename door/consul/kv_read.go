@@ -3,6 +3,7 @@ package consul
 import (
 	"cmp"
 	"net/http"
+	"strconv"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
@@ -76,14 +77,16 @@ func (q *kvQuery) validate() error {
 // shared is the query for all who may see the same.
 func (q *kvQuery) shared(rights string) sharedQuery {
 	kind := [...]string{oneKey: "key", keyTree: "keys below", keyNames: "names below"}[q.what]
-	params := q.prefix.Namespace + "\x00" + q.prefix.Name
+	// Quoted, for what is joined may hold whatever it would be joined by.
+	params := append(strconv.AppendQuote(nil, q.prefix.Namespace), ' ')
+	params = strconv.AppendQuote(params, q.prefix.Name)
 	if q.separator != "" {
-		params += "\x00" + q.separator
+		params = strconv.AppendQuote(append(params, ' '), q.separator)
 	}
 	if q.raw {
 		kind = "raw " + kind
 	}
-	return sharedQuery{kind: kind, params: params, rights: rights, direct: q.what == oneKey, eval: q.eval}
+	return sharedQuery{kind: kind, params: string(params), rights: rights, direct: q.what == oneKey, eval: q.eval}
 }
 
 func (q *kvQuery) eval(v *core.View, reads *watch.Reads) result {

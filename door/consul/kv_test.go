@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
@@ -241,5 +243,27 @@ func TestAQueryThatCannotBeReadChangesNothing(t *testing.T) {
 	})
 	if a := m.do("OPTIONS", "/v1/kv/a?;", ""); a.StatusCode != http.StatusInternalServerError || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("OPTIONS: %s %v", a.Status, a.Header)
+	}
+}
+
+// Two reads of keys share a query where they ask the same, whatever bytes are in their names.
+func TestReadsOfKeysAreToldApart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.SampledFrom([]rune{'a', 0, ' ', '"', '\\'}), 0, 4, -1)
+		read := func(name string) kvQuery {
+			q := kvQuery{what: keyNames, prefix: kv.Key{Namespace: "default", Name: text.Draw(t, name)}}
+			q.separator = text.Draw(t, "separator of "+name)
+			return q
+		}
+		a, b := read("one"), read("other")
+		is := a.prefix == b.prefix && a.separator == b.separator
+		if shares := a.shared("").params == b.shared("").params; shares != is {
+			t.Fatalf("%+v and %+v: share %v", a, b, shares)
+		}
+	})
+	a := kvQuery{what: keyNames, prefix: kv.Key{Namespace: "default", Name: "a\x00b"}}
+	b := kvQuery{what: keyNames, prefix: kv.Key{Namespace: "default", Name: "a"}, separator: "b"}
+	if a.shared("").params == b.shared("").params {
+		t.Errorf("%+v and %+v share a query", a, b)
 	}
 }
