@@ -271,3 +271,36 @@ func TestAFlapWakesTheWatchersOfItsServiceAlone(t *testing.T) {
 	}
 	m.blocked(len(watched) - 3)
 }
+
+// Checks are selected by the metadata of their nodes, which they do not show: who selects so
+// is told when it changes, and nobody else.
+func TestChecksFollowTheMetadataOfTheirNodes(t *testing.T) {
+	m := startMember(t, nil)
+	register := func(rack string) {
+		m.send("/v1/catalog/register", fmt.Sprintf(
+			`{"Node":"n1","Address":"10.0.0.1","NodeMeta":{"rack":%q},"Service":{"Service":"web"},"Check":{"CheckID":"c","Name":"c","Status":"passing","ServiceID":"web"}}`, rack))
+	}
+	paths := []string{"/v1/health/state/any", "/v1/health/checks/web"}
+	register("a")
+	var before, behind []*client
+	for _, path := range paths {
+		m.does("GET", path+"?node-meta=rack:b", "", `200 []`)
+		m.begin(path + "?wait=10m&index=" + m.get(path).index())
+		before = append(before, m.begin(path+"?node-meta=rack:a&wait=10m&index="+m.get(path+"?node-meta=rack:a").index()))
+		behind = append(behind, m.begin(path+"?node-meta=rack:b&wait=10m&index="+m.get(path+"?node-meta=rack:b").index()))
+	}
+	m.blocked(3 * len(paths))
+	register("b")
+	for i, path := range paths {
+		if a := before[i].read("GET"); a.body != `[]` {
+			t.Errorf("%s: who selects by what the node was is told %s", path, a.body)
+		}
+		if a := behind[i].read("GET"); !strings.Contains(a.body, `"CheckID":"c"`) {
+			t.Errorf("%s: who selects by what the node is is told %s", path, a.body)
+		}
+		if a := m.get(path + "?node-meta=rack:b"); !strings.Contains(a.body, `"CheckID":"c"`) {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	m.blocked(len(paths))
+}

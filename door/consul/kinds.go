@@ -11,11 +11,11 @@ import (
 
 // The lists of the catalog.
 var (
-	entryKind    = &kind[*catalog.Instance, entryJSON]{"health/service", serviceIndex, serviceRows, instanceKey, (*Door).entryOf, seesInstance}
-	instanceKind = &kind[*catalog.Instance, instanceJSON]{"catalog/service", serviceIndex, serviceRows, instanceKey, (*Door).instanceOf, seesInstance}
+	entryKind    = &kind[*catalog.Instance, entryJSON]{"health/service", serviceIndex, serviceRows, instanceKey, (*Door).entryOf, seesInstance, false}
+	instanceKind = &kind[*catalog.Instance, instanceJSON]{"catalog/service", serviceIndex, serviceRows, instanceKey, (*Door).instanceOf, seesInstance, false}
 	// meshKind is that of services in a mesh: there are none.
 	meshKind = &kind[*catalog.Instance, entryJSON]{
-		"connect", serviceIndex, func(engine.CatalogReading, string, string, func(*catalog.Instance)) {}, instanceKey, (*Door).entryOf, seesInstance,
+		"connect", serviceIndex, func(engine.CatalogReading, string, string, func(*catalog.Instance)) {}, instanceKey, (*Door).entryOf, seesInstance, false,
 	}
 
 	nodeKind = &kind[*catalog.Node, nodeJSON]{
@@ -29,6 +29,7 @@ var (
 		func(n *catalog.Node) string { return incumbent.Fold(n.Name) },
 		(*Door).nodeOf,
 		func(s *sights, n *catalog.Node) bool { return s.node(n.Name) },
+		false,
 	}
 
 	serviceChecks = checkKind("health/checks", serviceIndex, func(c engine.CatalogReading, namespace, of string, fn func(checkRow)) {
@@ -80,6 +81,7 @@ func checkKind(name string, index func(engine.CatalogReading, string) incumbent.
 		name, index, rows, checkKey,
 		func(_ *Door, row checkRow) *checkJSON { return checkOf(row.check) },
 		func(s *sights, row checkRow) bool { return s.of(row.check.Node, row.check.ServiceName) },
+		true, // by the metadata of their nodes
 	}
 }
 

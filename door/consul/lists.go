@@ -30,11 +30,15 @@ type kind[R comparable, J any] struct {
 	key   func(R) string // where it stands
 	shape func(d *Door, row R) *J
 	sees  func(s *sights, row R) bool // nil: everything
+	// hidden: rows are selected by what is not shown of them. Other rows then make another
+	// list for whoever selects, though it says the same.
+	hidden bool
 }
 
 // listing is one version of a list, or of what is selected of it. It never changes.
 type listing struct {
 	index incumbent.Index // since when it says this; not before the list was first looked at
+	rows  incumbent.Index // since when its rows are these, as far as that is another list: not before index
 	hash  watch.Hash
 	hides bool // something was left out that the caller may not see
 	body  *spliced
@@ -42,7 +46,7 @@ type listing struct {
 
 func newListing(index incumbent.Index, runs []*run, hides bool) *listing {
 	body := &spliced{runs: runs}
-	return &listing{index: index, hash: body.hash(), hides: hides, body: body}
+	return &listing{index: index, rows: index, hash: body.hash(), hides: hides, body: body}
 }
 
 // result is the listing as shared queries have it.
@@ -78,8 +82,11 @@ func (b *board[R, J]) list(v *core.View, notes *watch.Reads) *listing {
 	switch {
 	case b.now != nil && index < b.seen: // an older view: the newer list stays
 		return l
-	case b.now != nil && l.hash == b.now.hash:
-		b.seen = index // something moved that is not shown
+	case b.now != nil && l.hash == b.now.hash: // something moved that is not shown
+		if b.kind.hidden && !slices.Equal(l.body.runs, b.now.body.runs) {
+			l.index, b.now = b.now.index, l
+		}
+		b.seen = index
 	default:
 		b.seen, b.now = index, l
 	}
@@ -174,7 +181,7 @@ func (s *selection[R, J]) list(v *core.View, notes *watch.Reads) *listing {
 	if s.now != nil {
 		was = s.now.body.runs
 	}
-	l := newListing(all.index, reruns(was, fs), hides)
+	l := newListing(all.rows, reruns(was, fs), hides)
 	if s.last, s.kept = all, kept; s.now == nil || l.hash != s.now.hash || l.hides != s.now.hides {
 		s.now = l
 	}

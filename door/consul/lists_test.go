@@ -101,6 +101,50 @@ func TestKeptListsAreTheListsOfTheView(t *testing.T) {
 	})
 }
 
+// The same of checks, which are selected by what is not shown of them.
+func TestKeptListsOfChecksAreTheListsOfTheView(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, d := newCatalogState(t), listDoor()
+		type list = selection[checkRow, checkJSON]
+		selections := map[string]func(*Door) *list{}
+		for _, k := range []*kind[checkRow, checkJSON]{serviceChecks, stateChecksOn} {
+			of := map[string]string{serviceChecks.name: "web", stateChecksOn.name: anyState}[k.name]
+			selections[k.name] = func(d *Door) *list { return &list{board: boardOf(d, k, of)} }
+			for _, rack := range []string{"a", "b"} {
+				p := &picks{meta: []catalog.Pair{{Key: "rack", Value: rack}}}
+				selections[k.name+" in "+rack] = func(d *Door) *list { return &list{board: boardOf(d, k, of), picks: p.checks()} }
+			}
+		}
+		kept, was := map[string]*list{}, map[string]*listing{}
+		for name, make := range selections {
+			kept[name] = make(d)
+		}
+		for range rapid.IntRange(1, 10).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 4).Draw(t, "changes") {
+				node := fmt.Sprintf("n%02d", rapid.IntRange(0, 40).Draw(t, "node"))
+				s.put(node, "s", "web", nil, catalog.Status(rapid.IntRange(1, 2).Draw(t, "status")), "")
+				s.do(&catalog.Command{Verb: catalog.Register, Target: catalog.Target{Node: node}, Node: &catalog.Node{
+					Name: node, Address: "10.0.0.1", Meta: []catalog.Pair{{Key: "rack", Value: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "rack")}},
+				}})
+			}
+			v := s.state.View()
+			for name, make := range selections {
+				got, want := kept[name].list(v, nil), make(listDoor()).list(v, nil)
+				if !bytes.Equal(got.body.JSON(), want.body.JSON()) || got.hash != want.hash {
+					t.Fatalf("%s: %s\nwant %s", name, got.body.JSON(), want.body.JSON())
+				}
+				if before := was[name]; before != nil {
+					same := bytes.Equal(before.body.JSON(), got.body.JSON())
+					if same && got.index != before.index || !same && got.index <= before.index {
+						t.Fatalf("%s: index %d after %d, the same: %v", name, got.index, before.index, same)
+					}
+				}
+				was[name] = got
+			}
+		}
+	})
+}
+
 // A view that is older than the newest one seen gives what it has.
 func TestAListOfAnOlderView(t *testing.T) {
 	s, d := newCatalogState(t), listDoor()
