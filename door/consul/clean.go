@@ -5,7 +5,19 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"unicode"
 )
+
+// unprintable answers a request on whose path is what cannot be printed, and reports whether
+// it was one: whatever it asks for, nobody serves it.
+func (r *request) unprintable() bool {
+	if strings.IndexFunc(r.path, func(c rune) bool { return !unicode.IsPrint(c) }) < 0 {
+		return false
+	}
+	r.bare = true
+	r.bytes(http.StatusBadRequest, "", nil)
+	return true
+}
 
 // cleaned sends a client on whose path has empty elements or dots, or lacks the slash at
 // the end of a route, and reports whether it has. What only shows once it is decoded is

@@ -35,6 +35,33 @@ func TestPathsAreCleaned(t *testing.T) {
 	})
 }
 
+// TestPathsArePrintable: what is on a path is printed, or nobody serves it, whether its body
+// has come or not.
+func TestPathsArePrintable(t *testing.T) {
+	m := startMember(t, nil)
+	for _, path := range []string{
+		"/v1/kv/a%00b", "/v1/kv/a%0ab", "/v1/kv/a%7fb", "/v1/kv/a%C2%A0b", "/v1/kv/%E2%80%8B?recurse", "/v1/kv//a%09", "/v1/catalog/service/a%00", "/v1/agent/service/a%0a",
+		"/v1/nothing%00", "/%7f",
+	} {
+		for _, method := range []string{"GET", "PUT", "OPTIONS"} {
+			a := m.do(method, path, "")
+			if a.StatusCode != http.StatusBadRequest || a.body != "" || a.Header.Get("Content-Type") != "" || a.Header.Get("X-Consul-Default-Acl-Policy") != "" || a.Header.Get("Vary") != "" {
+				t.Errorf("%s %s: %s %v %q", method, path, a.Status, a.Header, a.body)
+			}
+		}
+	}
+	early := m.dial()
+	early.write("PUT /v1/kv/a%00 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
+	if a := early.read("PUT"); a.StatusCode != http.StatusBadRequest || a.body != "" {
+		t.Errorf("before its body: %s %q", a.Status, a.body)
+	}
+	m.exchange([]exchange{
+		{"a space", "PUT", "/v1/kv/a%20b", "x", 200, "true"},
+		{"other letters", "PUT", "/v1/kv/%C3%BC", "x", 200, "true"},
+		{"in a parameter", "GET", "/v1/kv/?keys&separator=%00", "", 200, `["a b","ü"]`},
+	})
+}
+
 // TestServicesInOneLine: the numbers are those of the instances that are seen.
 func TestServicesInOneLine(t *testing.T) {
 	m := startMember(t, nil)

@@ -91,7 +91,7 @@ func (r *request) later(job func()) {
 // serve finds who is asked, and by whom, and has the endpoint answer.
 func (r *request) serve() {
 	d := r.door
-	if r.cleaned() {
+	if r.unprintable() || r.cleaned() {
 		return
 	}
 	act, rest, found := d.routes.find(r.path)
@@ -134,6 +134,9 @@ func (r *request) readQuery() bool {
 // would be refused: for who sends it, for what its head says, or by its lane. If not, it is
 // looked at again once it is there.
 func (r *request) refusedEarly() bool {
+	if r.unprintable() {
+		return true
+	}
 	d := r.door
 	act, rest, found := d.routes.find(r.path)
 	if !found || d.lanes.Controller == nil {

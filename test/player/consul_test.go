@@ -169,7 +169,7 @@ func (p *consulPlayer) step(ctx context.Context, d dice, step int) {
 type sends = func(method, path, body string) (*consulCall, bool)
 
 func (p *consulPlayer) put(d dice, do sends) {
-	key, value, flags := pick(d, keyNames), pick(d, playedValues), d.Uint64()>>d.IntN(64)
+	key, value, flags := pick(d, printableNames), pick(d, playedValues), d.Uint64()>>d.IntN(64)
 	path, cas, index := pathOf(key)+"?flags="+strconv.FormatUint(flags, 10), d.oneIn(3), uint64(0)
 	if cas {
 		index = d.keyIndex(key)
@@ -193,7 +193,7 @@ func (p *consulPlayer) put(d dice, do sends) {
 }
 
 func (p *consulPlayer) delete(d dice, do sends) {
-	key := pick(d, keyNames)
+	key := pick(d, printableNames)
 	path, cas, index := pathOf(key), d.oneIn(2), uint64(0)
 	if cas {
 		index = d.keyIndex(key)
@@ -222,7 +222,7 @@ func (p *consulPlayer) anySession(d dice) string {
 }
 
 func (p *consulPlayer) lock(d dice, do sends) {
-	key, value, id, verb := pick(d, keyNames), pick(d, playedValues), p.anySession(d), "acquire"
+	key, value, id, verb := pick(d, printableNames), pick(d, playedValues), p.anySession(d), "acquire"
 	if d.oneIn(3) {
 		verb = "release"
 	}
@@ -249,7 +249,7 @@ func (p *consulPlayer) lock(d dice, do sends) {
 }
 
 func (p *consulPlayer) get(d dice, do sends) {
-	key, mode := pick(d, keyNames), pick(d, []string{"", "", "?consistent", "?stale"})
+	key, mode := pick(d, printableNames), pick(d, []string{"", "", "?consistent", "?stale"})
 	c, ok := do(http.MethodGet, pathOf(key)+mode, "")
 	if !ok {
 		return
@@ -462,7 +462,7 @@ func (p *consulPlayer) serve(d dice, do sends) {
 
 // wait reads and waits for another result.
 func (p *consulPlayer) wait(d dice, do sends) {
-	key := pick(d, keyNames)
+	key := pick(d, printableNames)
 	c, ok := do(http.MethodGet, fmt.Sprintf("%s?index=%d&wait=%s", pathOf(key), d.keyIndex(key), consulWait), "")
 	if !ok {
 		return

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -18,6 +20,11 @@ import (
 var keyNames = []string{
 	"k/a", "k/b", "k/c", "k/a", "k/b", "t/1/x", "t/1/y", "t/2/z", "ünï/λ", " ", "a\nb", "\x00", strings.Repeat("k", 1024),
 }
+
+// printableNames are those of them that a path of Consul's can have.
+var printableNames = slices.DeleteFunc(slices.Clone(keyNames), func(name string) bool {
+	return strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
+})
 
 var keyPrefixes = []string{"", "k/", "t/", "t/1/", "k/a", "nothing/"}
 
