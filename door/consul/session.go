@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,7 +59,7 @@ type newSession struct {
 	LockDelay     *lockDelay
 	Behavior      string
 	TTL           string
-	Checks        []string // as NodeChecks, of older clients
+	Checks        []string // beside NodeChecks, of older clients
 	NodeChecks    []string
 	ServiceChecks []serviceCheckJSON
 }
@@ -100,7 +101,7 @@ func (l *lockDelay) UnmarshalJSON(b []byte) error {
 
 // sessionCreate opens a session.
 func sessionCreate(d *Door, r *request) {
-	var in newSession
+	in := newSession{Checks: []string{nodeHealth}, NodeChecks: []string{nodeHealth}} // where it says nothing of them
 	if len(r.body) > 0 && !r.decode(&in) {
 		return
 	}
@@ -156,15 +157,9 @@ func (r *request) onNode(name string, then func()) {
 
 // session checks what is asked for; text says what is wrong with it.
 func (in *newSession) session() (s *catalog.Session, text string) {
-	s = &catalog.Session{ID: incumbent.NewSessionID(), Node: in.Node, Name: in.Name, LockDelay: defaultLockDelay, NodeChecks: in.NodeChecks}
+	s = &catalog.Session{ID: incumbent.NewSessionID(), Node: in.Node, Name: in.Name, LockDelay: defaultLockDelay, NodeChecks: in.checks()}
 	if in.LockDelay != nil {
 		s.LockDelay = wholeMillis(min(max(time.Duration(*in.LockDelay), 0), catalog.MaxLockDelay))
-	}
-	if s.NodeChecks == nil {
-		s.NodeChecks = in.Checks
-	}
-	if s.NodeChecks == nil {
-		s.NodeChecks = []string{nodeHealth}
 	}
 	for _, c := range in.ServiceChecks {
 		s.ServiceChecks = append(s.ServiceChecks, c.ID)
@@ -188,6 +183,25 @@ func (in *newSession) session() (s *catalog.Session, text string) {
 	}
 	s.TTL = wholeMillis(s.TTL)
 	return s, ""
+}
+
+// checks are those of the node that the session depends on, each once, by Consul's rules for
+// its two fields: no Checks are none at all, the default ones leave it to NodeChecks, and no
+// NodeChecks are none at all; else it depends on all of either.
+func (in *newSession) checks() []string {
+	switch {
+	case len(in.Checks) == 0 || len(in.NodeChecks) == 0:
+		return nil
+	case slices.Equal(in.Checks, []string{nodeHealth}):
+		return in.NodeChecks
+	}
+	all := slices.Clone(in.NodeChecks)
+	for _, id := range in.Checks {
+		if !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // sessionRefused says what a session cannot depend on.

@@ -2,7 +2,9 @@ package consul
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -120,6 +122,7 @@ func TestSessions(t *testing.T) {
 		{full, sessionJSON{Name: "full", Node: "agent", LockDelay: 20 * time.Second, Behavior: "delete", TTL: "30s", NodeChecks: []string{}}},
 		{m.create(`{"LockDelay":5}`), sessionJSON{Node: "agent", LockDelay: 5 * time.Second, Behavior: "release", NodeChecks: []string{"serfHealth"}}},
 		{m.create(`{"LockDelay":5000000000,"Checks":[]}`), sessionJSON{Node: "agent", LockDelay: 5 * time.Second, Behavior: "release", NodeChecks: []string{}}},
+		{m.create(`{"LockDelay":5000000000,"Checks":null,"NodeChecks":["none"]}`), sessionJSON{Node: "agent", LockDelay: 5 * time.Second, Behavior: "release", NodeChecks: []string{}}},
 		{m.create(`{"LockDelay":0,"TTL":"86400s"}`), sessionJSON{Node: "agent", Behavior: "release", TTL: "86400s", NodeChecks: []string{"serfHealth"}}},
 	} {
 		got := m.sessions("/v1/session/info/" + tt.id)
@@ -132,7 +135,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("%s, want %s", is, want)
 		}
 	}
-	if n := len(m.sessions("/v1/session/node/agent")); n != 5 {
+	if n := len(m.sessions("/v1/session/node/agent")); n != 6 {
 		t.Errorf("%d sessions of the node", n)
 	}
 	none := incumbent.NewSessionID().String()
@@ -160,9 +163,50 @@ func TestSessions(t *testing.T) {
 		{"destroy nothing", "PUT", "/v1/session/destroy/", "", 400, "Missing session"},
 		{"it is gone", "GET", "/v1/session/info/" + plain, "", 200, "[]"},
 	})
-	if n := len(m.sessions("/v1/session/list")); n != 4 {
+	if n := len(m.sessions("/v1/session/list")); n != 5 {
 		t.Errorf("%d sessions", n)
 	}
+}
+
+// A session depends on the checks of either field, by Consul's rules for what is left out of
+// them.
+func TestSessionsDependOnEitherFieldOfChecks(t *testing.T) {
+	m := startMember(t, nil)
+	m.create("") // which registers the agent's node
+	checks := func(status string) {
+		for _, id := range []string{"a", "b"} {
+			m.send("/v1/catalog/register", fmt.Sprintf(`{"Node":"agent","SkipNodeUpdate":true,"Check":{"CheckID":%q,"Name":"c","Status":%q}}`, id, status))
+		}
+	}
+	for _, tt := range []struct {
+		body  string
+		shows []string
+		ends  bool // once a and b are critical
+	}{
+		{`{"Checks":["a"],"NodeChecks":["b"]}`, []string{"b", "a"}, true},
+		{`{"Checks":["a","b"],"NodeChecks":["b"]}`, []string{"b", "a"}, true},
+		{`{"Checks":["a"]}`, []string{"serfHealth", "a"}, true},
+		{`{"NodeChecks":["b"]}`, []string{"b"}, true},
+		{`{"Checks":["serfHealth"],"NodeChecks":["b"]}`, []string{"b"}, true},
+		{`{"Checks":["serfHealth"]}`, []string{"serfHealth"}, false},
+		{`{"Checks":[],"NodeChecks":["b"]}`, []string{}, false},
+		{`{"Checks":["a"],"NodeChecks":[]}`, []string{}, false},
+		{`{"NodeChecks":null}`, []string{}, false},
+		{`{}`, []string{"serfHealth"}, false},
+	} {
+		checks("passing")
+		path := "/v1/session/info/" + m.create(tt.body)
+		if got := m.sessions(path); len(got) != 1 || !slices.Equal(got[0].NodeChecks, tt.shows) {
+			t.Errorf("%s: %+v", tt.body, got)
+		}
+		checks("critical")
+		if ended := len(m.sessions(path)) == 0; ended != tt.ends {
+			t.Errorf("%s: ended: %v", tt.body, ended)
+		}
+	}
+	checks("passing")
+	m.send("/v1/catalog/register", `{"Node":"other","Address":"10.0.0.1","Check":{"CheckID":"a","Name":"c","Status":"passing"}}`)
+	m.does("PUT", "/v1/session/create", `{"Node":"other","Checks":["a"]}`, `500 apply failed: Missing check 'serfHealth' registration`)
 }
 
 // A session of another door is found, kept and ended here, and locks as one of this door.
