@@ -3,7 +3,7 @@
 // they were registered, and reports what has changed. Nothing is ever executed for a check.
 // An alias looks at other checks in the state, as often as its interval says.
 //
-// Each check is run by one member: the one at which it was registered. Which members
+// Each check is run by one member: the one at which it was registered first as it is. Which members
 // run checks all of them know by leases that each holds for itself ([Presence]). When
 // one of them ends, every other takes those of its checks that fall to it by a hash of
 // member and check, without a word between them: the end of the lease is one entry of

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"net"
@@ -375,8 +376,24 @@ func agentServiceRegister(d *Door, r *request) {
 // registerHere registers what is on the agent's node. The ttls of its checks begin anew,
 // also where nothing changes.
 func (r *request) registerHere(c *catalog.Command, then func()) {
+	r.keepRunners(c.Checks)
 	r.withAgent(c)
 	r.register(c, func(at incumbent.Index) { r.restartTTLs(c.Checks, at, then) })
+}
+
+// keepRunners leaves checks to the members that run the same: who registers again what there
+// is, by way of another member, changes nothing.
+func (r *request) keepRunners(checks []*catalog.Check) {
+	v := r.door.view()
+	for _, c := range checks {
+		o := catalog.Of(v).Check(r.door.namespace, r.door.cfg.Node, c.ID)
+		if o == nil || c.Runner == 0 || o.Runner == 0 || !bytes.Equal(o.Definition, c.Definition) {
+			continue
+		}
+		if _, belongs := v.Member(o.Runner); belongs {
+			c.Runner = o.Runner
+		}
+	}
 }
 
 // restartTTLs has the ttls of checks that are registered begin anew, but for those that

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/lease"
 )
@@ -304,6 +305,59 @@ func TestG03_ARegistrationRestartsTTLs(t *testing.T) {
 				t.Errorf("registered again once its ttl is over it is %s", got)
 			}
 		})
+	}
+}
+
+// A check that is registered again, by way of another member, stays with the member that runs
+// it: nothing has changed. It does not where it is another check, or that member is gone.
+func TestAnotherMemberRegistersTheSameCheck(t *testing.T) {
+	m := startMember(t, nil)
+	self := m.group.Node().Status().Member
+	other := self + 1
+	service, check := `{"Name":"web","Check":{"CheckID":"c","HTTP":"http://127.0.0.1:1/","Interval":"%s"}}`, `{"Name":"alone","TCP":"127.0.0.1:1","Interval":"%s"}`
+	register := func(interval string) {
+		m.send("/v1/agent/service/register", fmt.Sprintf(service, interval))
+		m.send("/v1/agent/check/register", fmt.Sprintf(check, interval))
+	}
+	run := func(by uint64, what string) {
+		t.Helper()
+		for _, id := range []string{"c", "alone"} {
+			if c := catalog.Of(m.group.View()).Check("default", "agent", id); c.Runner != by {
+				t.Errorf("%s: %s is run by %d, want %d", what, id, c.Runner, by)
+			}
+		}
+	}
+	m.done(core.PutMemberCommand{Member: core.Member{ID: other, Name: "other", Schema: core.SchemaVersion}})
+	register("10s")
+	run(self, "registered")
+	elsewhere := func() { // as by the door of the other member
+		for _, id := range []string{"c", "alone"} {
+			c := *catalog.Of(m.group.View()).Check("default", "agent", id)
+			c.Runner, c.Owner, c.Created, c.Modified, c.Since = other, "", 0, 0, 0
+			m.done(catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "agent"}, Checks: []*catalog.Check{&c}})
+		}
+	}
+	elsewhere()
+	run(other, "registered by way of the other")
+	before := m.group.View().Index()
+	register("10s")
+	run(other, "registered again")
+	if at := m.group.View().Index(); at != before {
+		t.Errorf("which is a change: index %d after %d", at, before)
+	}
+	register("20s")
+	run(self, "with another interval")
+	elsewhere()
+	m.done(core.RemoveMemberCommand{ID: other})
+	register("20s")
+	run(self, "once the other is gone")
+}
+
+// done applies a command that succeeds.
+func (m *member) done(c core.Command) {
+	m.tb.Helper()
+	if r := m.group.Do(c); r.Err != nil {
+		m.tb.Fatal(r.Err)
 	}
 }
 
