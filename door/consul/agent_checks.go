@@ -174,7 +174,7 @@ func agentServiceMaintenance(d *Door, r *request) {
 		return
 	}
 	r.agentView(func(v *catalog.View) {
-		if v.Service(d.namespace, d.cfg.Node, r.rest) == nil {
+		if d.agentServiceWith(v, r.rest) == nil {
 			r.unknownService()
 			return
 		}

@@ -160,7 +160,7 @@ func agentChecks(d *Door, r *request) {
 func agentService(d *Door, r *request) {
 	id, seen := r.rest, r.who.sights()
 	r.agentView(func(v *catalog.View) {
-		s := v.Service(d.namespace, d.cfg.Node, id)
+		s := d.agentServiceWith(v, id)
 		if s == nil {
 			r.fail(http.StatusNotFound, "unknown service ID: %s", id)
 			return
@@ -180,7 +180,7 @@ func agentService(d *Door, r *request) {
 func (d *Door) agentServiceResult(v *core.View, notes *watch.Reads, id string) result {
 	c := engine.ReadCatalog(v, notes, d.namespace)
 	c.ReadNode(d.cfg.Node)
-	s := c.Service(d.namespace, d.cfg.Node, id)
+	s := d.agentServiceWith(c.View, id)
 	if s == nil {
 		text := []byte("unknown service ID: " + id)
 		return result{status: http.StatusNotFound, hash: digestOf(text), fails: string(text), size: len(text)}
@@ -309,7 +309,7 @@ func agentHealthByID(d *Door, r *request) {
 	seen := r.who.sights()
 	r.agentView(func(v *catalog.View) {
 		i := v.Instance(d.namespace, d.cfg.Node, r.rest)
-		if i == nil || !seen.service(i.Service.Name) {
+		if i == nil || !agentHas(i.Service) || !seen.service(i.Service.Name) {
 			r.healthReply(http.StatusNotFound, "ServiceId "+r.rest+" not found", &agentHealthJSON{AggregatedStatus: catalog.Critical.String()})
 			return
 		}
@@ -328,7 +328,7 @@ func agentHealthByName(d *Door, r *request) {
 	r.agentView(func(v *catalog.View) {
 		all, status := []*agentHealthJSON{}, catalog.Passing.String()
 		v.NodeServices(d.namespace, d.cfg.Node, func(s *catalog.Service) bool {
-			if s.Name == r.rest && seen.service(s.Name) {
+			if s.Name == r.rest && agentHas(s) && seen.service(s.Name) {
 				h := d.agentHealthOf(v.Instance(d.namespace, d.cfg.Node, s.ID))
 				all, status = append(all, h), worse(status, h.AggregatedStatus)
 			}

@@ -361,6 +361,30 @@ func (m *member) done(c core.Command) {
 	}
 }
 
+// A member's own service is the catalog's: where the agent's node is the member, the agent
+// knows nothing of it.
+func TestTheAgentKnowsNoMember(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/service/register", `{"Name":"web"}`)
+	m.send("/v1/catalog/register", `{"Node":"agent","SkipNodeUpdate":true,"Service":{"Service":"consul","Meta":{"`+MemberMeta+`":"1"}}}`)
+	if a := m.get("/v1/catalog/service/consul"); !strings.Contains(a.body, `"Node":"agent"`) {
+		t.Fatal(a.body)
+	}
+	m.does("GET", "/v1/agent/service/consul", "", `404 unknown service ID: consul`)
+	m.does("GET", "/v1/agent/health/service/id/consul", "", `404 {"AggregatedStatus":"critical","Service":null,"Checks":null}`)
+	m.does("GET", "/v1/agent/health/service/name/consul", "", `404 []`)
+	const unknown = `404 Unknown service ID "consul". Ensure that the service ID is passed, not the service name.`
+	m.does("PUT", "/v1/agent/service/maintenance/consul?enable=true", "", unknown)
+	m.does("PUT", "/v1/agent/service/deregister/consul", "", unknown)
+	v := m.group.View()
+	if res := m.door.agentServiceResult(v, nil, "consul"); res.status != http.StatusNotFound {
+		t.Errorf("who waits for it is told %+v", res)
+	}
+	if res := m.door.agentServiceResult(v, nil, "web"); res.status != 0 {
+		t.Errorf("who waits for another is told %+v", res)
+	}
+}
+
 // SkipNodeUpdate leaves a node as it is that is there. One that is not there is registered
 // together with what is on it, or not at all.
 func TestARegistrationThatLeavesTheNode(t *testing.T) {
