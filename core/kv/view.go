@@ -68,16 +68,25 @@ func (v *View) Ascend(prefix, after Key, fn func(*Entry) bool) { v.ascend(prefix
 // Delays calls fn with all delays, by key, until it returns false.
 func (v *View) Delays(fn func(*Delay) bool) { v.delays.Scan(fn) }
 
+// maxUnseen is how many deletions a caller is judged for that may not see them: a judgement
+// costs a hundred times as much as a look.
+const maxUnseen = 4096
+
 // Deleted is the index of the newest deletion below a prefix of a key that sees accepts,
 // or of one that may have been: a list of those keys changed no later than at the greatest
 // of it and its entries' Modified. It looks at all tombstones below the prefix, up to
 // [MaxTombstones], until goOn, which it asks at each, returns false: then it means
-// nothing.
+// nothing. sees is asked a few thousand times at most; what it is not asked of may have
+// been.
 func (v *View) Deleted(prefix Key, sees func(Key) bool, goOn func() bool) incumbent.Index {
-	at := v.floor
+	at, unseen := v.floor, 0
 	v.deletedFrom(prefix, func(b tombstone) bool {
-		if b.at > at && sees(b.key) {
+		switch {
+		case b.at <= at:
+		case unseen == maxUnseen || sees(b.key):
 			at = b.at
+		default:
+			unseen++
 		}
 		return goOn()
 	})

@@ -387,7 +387,7 @@ func (h hopeless) Verify(ctx context.Context, scope, tag, password string, from 
 func TestG41_SlowChecksKeepNobodyOut(t *testing.T) {
 	const pending = 2
 	m := newMember(t, nil, func(c *Config) {
-		c.Passwords, c.MaxPending, c.LoginTimeout = hopeless{c.Passwords}, pending, 2*time.Second
+		c.Passwords, c.MaxPending, c.LoginTimeout = hopeless{c.Passwords}, pending, 5*time.Second
 	})
 	for range pending {
 		m.dial().send(loginText("unit-app-1", "chosen"))

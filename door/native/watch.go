@@ -34,8 +34,9 @@ type selection struct {
 	selected []watch.Selector // events that one of them picks
 	form     form
 	records  records
-	begun    bool    // the snapshot has
-	shownBy  *string // the key of the sight by which its client was told of a prefix; nil: it has not been
+	begun    bool       // the snapshot has
+	shownBy  *string    // the key of the sight by which its client was told of a prefix; nil: it has not been
+	by       auth.Sight // it, by rights that are the same until a policy changes
 
 	who    *caller
 	action auth.Action
@@ -62,9 +63,10 @@ func (s *selection) sight(d *Door) (auth.Sight, error) {
 // watch from which it resumes: of what it may see now nothing may have been told, and what it
 // was told of it may not see any more. Nothing is said by this sight before it is asked.
 func (s *selection) anotherSight(d *Door, sight auth.Sight) bool {
-	if !s.catchUp || !s.prefix {
+	if !s.catchUp || !s.prefix || s.shownBy != nil && s.by == sight {
 		return false
 	}
+	s.by = sight
 	key, before := sight.Within(s.about).Key(), s.shownBy
 	s.shownBy = &key
 	if before == nil { // by which sight the watch before this one has told it of, nobody knows
