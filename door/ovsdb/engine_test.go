@@ -111,13 +111,16 @@ func (m *member) dialAt(network, address string) *client {
 		m.tb.Fatal(err)
 	}
 	m.tb.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
 	return &client{m.tb, c, json.NewDecoder(c)}
 }
+
+// wait bounds what comes next: a whole test may take longer on a machine that is busy.
+func (c *client) wait() { _ = c.conn.SetDeadline(time.Now().Add(patience)) }
 
 // write sends what it is given.
 func (c *client) write(text string) {
 	c.tb.Helper()
+	c.wait()
 	if _, err := c.conn.Write([]byte(text)); err != nil {
 		c.tb.Fatal(err)
 	}
@@ -127,6 +130,7 @@ func (c *client) write(text string) {
 func (c *client) read() string {
 	c.tb.Helper()
 	var v any
+	c.wait()
 	if err := c.in.Decode(&v); err != nil {
 		c.tb.Fatal(err)
 	}
@@ -174,6 +178,7 @@ func want(tb testing.TB, what, got, want string) {
 func (c *client) ended() {
 	c.tb.Helper()
 	var v json.RawMessage
+	c.wait()
 	if err := c.in.Decode(&v); err == nil || strings.Contains(err.Error(), "timeout") {
 		c.tb.Fatalf("not ended: %s, %v", v, err)
 	}

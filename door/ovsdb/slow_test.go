@@ -30,7 +30,6 @@ func TestG47_WhatAsksForNothingIsReadSlowly(t *testing.T) {
 			t.Fatalf("beside it: %s", got)
 		}
 	}
-	_ = c.conn.SetDeadline(time.Now().Add(3 * patience))
 	for range n {
 		c.answer()
 	}
