@@ -316,8 +316,9 @@ func TestConsulWatchRuns(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			// Puts without an answer when it is over have failed, so that where they are
-			// judged, time is left for them.
-			set := map[string]string{"scale": "smoke", "settle": "1m"}
+			// judged, time is left for them; and so that somebody is woken while it is measured,
+			// on a machine where an answer takes seconds.
+			set := map[string]string{"scale": "smoke", "settle": "1m", "closed.duration": "5s"}
 			for k, v := range c.set {
 				set[k] = v
 			}
@@ -335,14 +336,8 @@ func TestConsulWatchRuns(t *testing.T) {
 			if missing := s.Facts["undelivered"] > 0; missing != c.missing && !c.server.older {
 				t.Errorf("%v deliveries are missing", s.Facts["undelivered"])
 			}
-			if s.Ops[changeOp].Count == 0 || s.Ops[deliverOp].Count == 0 || s.Ops[wakeOp].Count == 0 || s.Facts["goroutines"] != 42 {
+			if s.Ops[changeOp].Count == 0 || s.Ops[deliverOp].Count == 0 || s.Ops[wakeOp].Count == 0 || s.Facts["wakeups_per_second"] <= 0 || s.Facts["goroutines"] != 42 {
 				t.Errorf("operations %+v, facts %v", s.Ops, s.Facts)
-			}
-			if s.Facts["machine_late_p99_ms"] > 100 {
-				t.Skip("the machine stands still for longer than what is measured takes") // nobody was woken within it
-			}
-			if s.Facts["wakeups_per_second"] <= 0 {
-				t.Errorf("nobody was woken while it was measured: %v", s.Facts)
 			}
 			if c.scenario == "consul-watchers" && (s.Facts["bare_per_second"] <= 0 || s.Facts["share_of_bare"] <= 0) {
 				t.Errorf("no bare loop: %v", s.Facts)
