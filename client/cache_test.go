@@ -110,19 +110,7 @@ func instancesOf(c *ServiceCache) string {
 // A row goes from a cache of a column that its table no longer has.
 func TestACacheOfAColumnThatIsGoneForgetsRows(t *testing.T) {
 	c := clientOf(t, startServer(t, serverConfig(t)).URL())
-	ctx, tables := testContext(t), c.Tables("")
-	define := func(schema string) {
-		t.Helper()
-		if _, err := tables.Define(ctx, schema, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	transact := func(ops string) {
-		t.Helper()
-		if res, err := tables.Transact(ctx, "Pets", ops); err != nil || res.Failed {
-			t.Fatal(res, err)
-		}
-	}
+	define, transact := petsOf(t, c)
 	define(petsSchema)
 	transact(fmt.Sprintf(`[{"op":"insert","table":"Pet","uuid":"%s","row":{"name":"cat"}}]`, petID(1)))
 	pets := NewTableCache("", WatchTablesOptions{Database: "Pets", Fields: []string{"Pet/age"}})

@@ -86,6 +86,24 @@ func shownRows(c *TableCache) (list []string) {
 	return list
 }
 
+// petsOf returns what gives a server the database Pets with a schema, and what changes it.
+func petsOf(t *testing.T, c *Client) (define, transact func(string)) {
+	tables := c.Tables("")
+	define = func(schema string) {
+		t.Helper()
+		if _, err := tables.Define(testContext(t), schema, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transact = func(ops string) {
+		t.Helper()
+		if res, err := tables.Transact(testContext(t), "Pets", ops); err != nil || res.Failed {
+			t.Fatal(res, err)
+		}
+	}
+	return define, transact
+}
+
 // What a session follows of a database is what there is, also behind a restart of its
 // member, another schema and the end of the database; what is wrong is said alone.
 func TestASessionFollowsRows(t *testing.T) {
@@ -94,18 +112,7 @@ func TestASessionFollowsRows(t *testing.T) {
 	cfg.Listen = s.URL()[len("http://"):]
 	c := clientOf(t, s.URL())
 	ctx, tables := testContext(t), c.Tables("")
-	define := func(schema string) {
-		t.Helper()
-		if _, err := tables.Define(ctx, schema, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	transact := func(ops string) {
-		t.Helper()
-		if res, err := tables.Transact(ctx, "Pets", ops); err != nil || res.Failed {
-			t.Fatal(res, err)
-		}
-	}
+	define, transact := petsOf(t, c)
 	age := func(name string, age int) {
 		t.Helper()
 		transact(fmt.Sprintf(`[{"op":"update","table":"Pet","where":[["name","==","%s"]],"row":{"age":%d}}]`, name, age))
