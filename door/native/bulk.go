@@ -3,8 +3,6 @@ package native
 import (
 	"context"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/calls"
@@ -91,12 +89,12 @@ func outlineOfBatch(in *pb.BatchRequest) (n int, lowest admit.Lane) {
 		count(callOf(op))
 	}
 	n = len(in.Operations)
-	outline(in, callsOfOperations, func(field protowire.Number, c calls.Call) {
+	for field, c := range outline(in, callsOfOperations) {
 		if field == fieldOperations {
 			n++
 			count(c)
 		}
-	})
+	}
 	return n, lowest
 }
 

@@ -155,18 +155,17 @@ func scopesByField(m proto.Message) map[protowire.Number]scopeField {
 // groupOfFirst is the group of the first operation in any of these fields of a request that is
 // not decoded.
 func groupOfFirst(m proto.Message, by map[protowire.Number]scopeField, in ...protowire.Number) (g admit.Key) {
-	found := false
-	fields(m.ProtoReflect().GetUnknown(), func(field protowire.Number, operation []byte) {
-		if found || !slices.Contains(in, field) {
-			return
+	for field, operation := range fields(m.ProtoReflect().GetUnknown()) {
+		if !slices.Contains(in, field) {
+			continue
 		}
-		found = true
-		fields(operation, func(which protowire.Number, request []byte) {
+		for which, request := range fields(operation) {
 			if scope, ok := by[which]; ok {
 				g = groupIn(request, scope)
 			}
-		})
-	})
+		}
+		break
+	}
 	return g
 }
 
@@ -174,23 +173,23 @@ func groupOfFirst(m proto.Message, by map[protowire.Number]scopeField, in ...pro
 func groupIn(request []byte, scope scopeField) admit.Key {
 	var namespace, model string
 	named := !scope.lease
-	fields(request, func(field protowire.Number, value []byte) {
+	for field, value := range fields(request) {
 		switch {
 		case field != scope.number:
 		case !scope.lease:
 			namespace = string(value)
 		default:
 			named = true
-			fields(value, func(field protowire.Number, value []byte) {
+			for field, value := range fields(value) {
 				switch field {
 				case fieldNamespace:
 					namespace = string(value)
 				case fieldModel:
 					model = string(value)
 				}
-			})
+			}
 		}
-	})
+	}
 	if !named {
 		return 0
 	}

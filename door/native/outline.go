@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"fmt"
+	"iter"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -45,56 +46,67 @@ func decode(m proto.Message) error {
 	return nil
 }
 
-// outline calls each with every operation of a request that is not decoded: the field
-// of the request that it is in, and the call that it is. What is no message it tells as
-// far as it is one: decoding says what is wrong.
-func outline(m proto.Message, of map[protowire.Number]calls.Call, each func(field protowire.Number, c calls.Call)) {
-	fields(m.ProtoReflect().GetUnknown(), func(field protowire.Number, operation []byte) {
-		c := of[0]
-		fields(operation, func(which protowire.Number, _ []byte) {
-			if is, ok := of[which]; ok {
-				c = is // the last one holds
+// outline are the operations of a request that is not decoded: the field of the request
+// that each is in, and the call that it is. What is no message it tells as far as it is
+// one: decoding says what is wrong.
+func outline(m proto.Message, of []calls.Call) iter.Seq2[protowire.Number, calls.Call] {
+	return func(yield func(protowire.Number, calls.Call) bool) {
+		for field, operation := range fields(m.ProtoReflect().GetUnknown()) {
+			c := of[0]
+			for which := range fields(operation) {
+				if int(which) < len(of) && of[which] != calls.NumCalls {
+					c = of[which] // the last one holds
+				}
 			}
-		})
-		each(field, c)
-	})
-}
-
-// fields calls each with the fields of a message that have bytes, as far as it is one.
-func fields(b []byte, each func(field protowire.Number, value []byte)) {
-	for len(b) > 0 {
-		field, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return
+			if !yield(field, c) {
+				return
+			}
 		}
-		b = b[n:]
-		size := protowire.ConsumeFieldValue(field, typ, b)
-		if size < 0 {
-			return
-		}
-		if typ == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(b)
-			each(field, value)
-		}
-		b = b[size:]
 	}
 }
 
-// Which call an operation is whose oneof has a field of that number; 0: one that has
-// none.
+// fields are the fields of a message that have bytes, as far as it is one.
+func fields(b []byte) iter.Seq2[protowire.Number, []byte] {
+	return func(yield func(protowire.Number, []byte) bool) {
+		for len(b) > 0 {
+			field, typ, n := protowire.ConsumeTag(b)
+			if n < 0 {
+				return
+			}
+			if b = b[n:]; typ != protowire.BytesType {
+				if n = protowire.ConsumeFieldValue(field, typ, b); n < 0 {
+					return
+				}
+				b = b[n:]
+				continue
+			}
+			value, n := protowire.ConsumeBytes(b)
+			if n < 0 || !yield(field, value) {
+				return
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// Which call an operation is whose oneof has a field of that number: at 0 one that has none,
+// and calls.NumCalls for a number that none of its fields has.
 var (
 	callsOfOperations = callsByField(func(m proto.Message) calls.Call { return callOf(m.(*pb.Operation)) }, &pb.Operation{})           //nolint:forcetypeassert // as given
 	callsOfSteps      = callsByField(func(m proto.Message) calls.Call { return callOfStep(m.(*pb.TxnOperation)) }, &pb.TxnOperation{}) //nolint:forcetypeassert // as given
 )
 
 // callsByField asks with each field of the message's only oneof in turn.
-func callsByField(callOf func(proto.Message) calls.Call, m proto.Message) map[protowire.Number]calls.Call {
-	by := map[protowire.Number]calls.Call{0: callOf(m)}
+func callsByField(callOf func(proto.Message) calls.Call, m proto.Message) []calls.Call {
+	by := []calls.Call{callOf(m)}
 	list := m.ProtoReflect().Descriptor().Oneofs().Get(0).Fields()
 	for i := range list.Len() {
 		field := list.Get(i)
 		one := m.ProtoReflect().New()
 		one.Set(field, protoreflect.ValueOfMessage(one.NewField(field).Message()))
+		for int(field.Number()) >= len(by) {
+			by = append(by, calls.NumCalls)
+		}
 		by[field.Number()] = callOf(one.Interface())
 	}
 	return by

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -91,15 +90,15 @@ func outlineOfTxn(in *pb.TxnRequest) (admit.Lane, txnSteps) {
 	}
 	var n [fieldElse + 1]int // of what each field has
 	lane := admit.NumLanes
-	outline(in, callsOfSteps, func(field protowire.Number, c calls.Call) {
+	for field, c := range outline(in, callsOfSteps) {
 		if field > fieldElse {
-			return // its idempotency
+			continue // its idempotency
 		}
 		n[field]++
 		if field != fieldConditions {
 			lane = laneWithStep(lane, c)
 		}
-	})
+	}
 	return laneOfSteps(lane), txnSteps{n[fieldConditions], n[fieldThen], n[fieldElse]}
 }
 
