@@ -16,7 +16,7 @@ func (b *barrier) arrive() {
 
 // Barrier calls done, once, when every byte that the kernel had made readable
 // on a parked connection before the call has been handed to its handler (or
-// stored, where the handler holds: [Hold]) and the batches that contain it
+// stored or left, where the handler holds: [Hold]) and the batches that contain it
 // have ended. done is called from a worker, or from within Barrier if there
 // is nothing to wait for, and must not block.
 //

@@ -36,6 +36,7 @@ type Conn struct {
 	drained      bool   // the kernel has nothing until the next event
 	hungUp       bool   // an end or an error is in the kernel: read until it shows
 	held         bool   // the handler said Hold
+	unread       bool   // nothing was read although there may be something: enough was kept
 	again        bool   // is in worker.again
 
 	// From any goroutine.

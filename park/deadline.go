@@ -27,7 +27,9 @@ func (w *worker) deadline(c *Conn) (due uint32, reason Reason) {
 			due, reason = at, r
 		}
 	}
-	first(c.heard, c.idleTicks.Load(), Idle)
+	if !w.keepsEnough(c) {
+		first(c.heard, c.idleTicks.Load(), Idle)
+	}
 	if len(c.partial) > 0 && !c.held {
 		first(c.partialSince, ticks(l.PartialTimeout), PartialTimeout)
 	}

@@ -40,7 +40,8 @@
 //     its last Readable. It is called before the descriptor is closed.
 //   - One descriptor for each connection, except within Park itself.
 //   - What a connection can make the process hold is bounded: half frames by
-//     MaxPartial, unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes
+//     MaxPartial, what its handler does not want yet by two read buffers,
+//     unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes
 //     and a small share for each beyond it. Who exceeds a bound is cut off with
 //     the [Reason] that says so, and nobody for what others hold who holds no
 //     more than a share.
@@ -99,8 +100,8 @@ const (
 // They can be changed while running with [Set.SetLimits]. Zero fields mean
 // the defaults.
 type Limits struct {
-	// MaxPartial bounds the bytes of a frame that is not complete yet, and
-	// those that arrive while the handler holds them ([Hold]).
+	// MaxPartial bounds the bytes of a frame that is not complete yet; with
+	// [Config.Portable] those too that arrive while the handler holds ([Hold]).
 	MaxPartial int
 	// MaxQueuedBytes bounds the unsent bytes of one connection. It must be
 	// larger than the largest message: a message that the kernel does not
@@ -193,8 +194,11 @@ type Handler interface {
 }
 
 // Hold is returned by [Handler.Readable] to say: busy, keep the rest and do
-// not call again before [Conn.Wake]. What arrives meanwhile is kept up to
-// MaxPartial, without a deadline, and the end of the connection is noticed.
+// not call again before [Conn.Wake]. What arrives meanwhile is kept, without a
+// deadline, until 64 KiB are; what comes beyond is left in the socket, so that
+// the peer waits, and the connection is not idle. The end of the connection is
+// noticed, unless it stands behind more than the socket has room for. With
+// [Config.Portable] all is read and kept, up to MaxPartial.
 const Hold = holdError("park: held")
 
 type holdError string

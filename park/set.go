@@ -228,10 +228,11 @@ func (s *Set) tick() {
 	}
 }
 
-// Stats are numbers about a set since it began, but for the first four, which
+// Stats are numbers about a set since it began, but for the first five, which
 // are of the moment.
 type Stats struct {
 	Parked      int64 // connections
+	Unread      int64 // of them those that are left unread, for their handlers hold and enough is kept
 	QueuedBytes int64 // unsent, each connection's counted by itself
 	HeldBytes   int64 // memory held for connections: incomplete frames and queues
 	Workers     int
@@ -245,6 +246,7 @@ func (s *Set) Stats() Stats {
 	st := Stats{QueuedBytes: s.queued.Load(), HeldBytes: s.held.Load(), Workers: len(s.workers)}
 	for _, w := range s.workers {
 		st.Parked += w.live.Load()
+		st.Unread += w.unread.Load()
 		st.Reads += w.reads.Load()
 		st.Writes += w.writes.Load()
 		for r := range st.Ended {

@@ -37,6 +37,7 @@ type worker struct {
 	running sync.WaitGroup
 
 	live   atomic.Int64
+	unread atomic.Int64 // of those, for whose handlers enough is kept
 	reads  atomic.Uint64
 	writes atomic.Uint64 // from any goroutine
 	ended  [NumReasons]atomic.Uint64
@@ -106,7 +107,30 @@ func (w *worker) attend(c *Conn) {
 		w.end(c)
 		return
 	}
+	if c.unread && !w.keepsEnough(c) {
+		w.leaveUnread(c, false)
+		c.heard = w.now // for nobody listened
+		w.goOn(c)       // what was announced is not announced again
+	}
 	w.look(c)
+}
+
+// keepsEnough reports whether nothing is read from the socket: the handler
+// holds, and what is kept for it fills a buffer. Without the poller everything
+// is read: nobody else would tell the end of who is not.
+func (w *worker) keepsEnough(c *Conn) bool {
+	return c.held && c.port == nil && len(c.partial) >= len(w.buf)
+}
+
+// leaveUnread notes whether there may be something that is not to be read yet.
+func (w *worker) leaveUnread(c *Conn, is bool) {
+	switch {
+	case is && !c.unread:
+		w.unread.Add(1)
+	case !is && c.unread:
+		w.unread.Add(-1)
+	}
+	c.unread = is
 }
 
 // begin takes a connection over: what was read before it was parked is handed
@@ -150,6 +174,13 @@ func (w *worker) serve(c *Conn, bytes, reads int) (more bool) {
 	w.fence = w.rawBytes + bytes
 	for range reads {
 		if c.state.Load() >= closing {
+			return false
+		}
+		if w.keepsEnough(c) {
+			if c.hungUp {
+				c.fail(PeerClosed, nil)
+			}
+			w.leaveUnread(c, true)
 			return false
 		}
 		buf, kept := w.room(c)
@@ -239,7 +270,7 @@ func (w *worker) keep(c *Conn, rest []byte) {
 			c.partial = nil
 		}
 		return
-	case len(rest) > w.set.limits.Load().MaxPartial:
+	case len(rest) > w.set.limits.Load().MaxPartial && (!c.held || c.port != nil):
 		c.mu.Lock()
 		_ = c.limitLocked(PartialTooLong)
 		c.mu.Unlock()
@@ -330,6 +361,7 @@ func (w *worker) end(c *Conn) {
 	reason, err := c.reason, c.err
 	c.mu.Unlock()
 
+	w.leaveUnread(c, false)
 	w.keep(c, nil)
 	c.Handler.Closed(c, reason, err)
 	w.delivered++

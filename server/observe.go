@@ -124,6 +124,7 @@ func (s *Server) registerMetrics() {
 	gauge("disk_free_bytes", "Free bytes of the data directory's disk.", func() float64 { return float64(s.node.Status().FreeBytes) })
 	gauge("connections", "Open connections.", func() float64 { return float64(s.openConnections()) })
 	gauge("connections_parked", "Connections that are parked.", func() float64 { return float64(s.park.Stats().Parked) })
+	gauge("connections_unread", "Parked connections that are left unread: no more of what they send is served yet.", func() float64 { return float64(s.park.Stats().Unread) })
 	gauge("watch_history_bytes", "Bytes of changes kept for resuming.", func() float64 { return float64(s.engine.Hub().Stats().HistoryBytes) })
 	gauge("watches", "Watches and waits.", func() float64 { h := s.engine.Hub().Stats(); return float64(h.Readers + h.Waiters) })
 	count("extensions", "Extensions acknowledged.", func() float64 { return float64(s.engine.Leases().Stats().Extensions) })

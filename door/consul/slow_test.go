@@ -1,7 +1,11 @@
 package consul
 
 import (
+	"encoding/base64"
+	"fmt"
+	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +80,38 @@ func TestG47_WhatIsNotHereIsReadSlowly(t *testing.T) {
 			if a := c.read(method); a.StatusCode != status {
 				t.Fatalf("%s: %s", path, a.Status)
 			}
+		}
+	}
+}
+
+// What comes while the connection rests is served afterwards, however much it is.
+func TestWhatComesWhileNothingIsServedIsNotRefused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("without epoll who sends more than 1 MiB is cut off")
+	}
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) { c.Admission = lanes })
+	c := m.dial()
+	txn := func(body string) string {
+		return head("PUT", "/v1/txn", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
+	}
+	c.write(txn(`[{"Other":"` + strings.Repeat("x", 200<<10) + `"}]`))
+	if a := c.read("PUT"); a.StatusCode != http.StatusBadRequest {
+		t.Fatalf("what is none: %s", a.Status)
+	}
+	const n = 4 // which together have 1.6 MiB
+	value := base64.StdEncoding.EncodeToString(make([]byte, 300<<10))
+	go func() {
+		for range n {
+			_, _ = io.WriteString(c.conn, txn(`[{"KV":{"Verb":"set","Key":"k","Value":"`+value+`"}}]`)) // it is read below, or not
+		}
+	}()
+	for range n {
+		if a := c.read("PUT"); a.StatusCode != http.StatusOK {
+			t.Errorf("behind it: %s, %.200s", a.Status, a.body)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -117,6 +118,27 @@ func TestWhoIsHeldUpIsNotSilent(t *testing.T) {
 	want(t, "what is behind it", c.read(), `{"error":null,"id":2,"result":[]}`)
 	m.tick(2)
 	want(t, "the probe afterwards", c.read(), `{"id":"echo","method":"echo","params":[]}`)
+}
+
+// What comes while nothing is served is answered afterwards, however much it is.
+func TestWhatComesWhileNothingIsServedIsNotRefused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("without epoll who sends more than 1 MiB is cut off")
+	}
+	m := startMember(t, func(c *Config) { c.Schemas, c.MaxUnderWay = [][]byte{[]byte(testSchema)}, 1 })
+	c := m.dial()
+	c.call("list_dbs", `[]`)
+	m.group.Hold()
+	c.write(ask("1", "transact", insertA))
+	const n = 128 // which together have 4 MiB
+	word := strings.Repeat("x", 32<<10)
+	go func() { _, _ = io.WriteString(c.conn, strings.Repeat(ask("2", "echo", `["`+word+`"]`), n)) }() // it is answered below, or not
+	await(t, "what is behind it is not read", func() bool { return m.park.Stats().Unread == 1 })
+	m.group.Release()
+	wantIDs(t, "the answer", c.read(), `{"error":null,"id":1,"result":[{"uuid":["uuid","ID"]}]}`)
+	for range n {
+		want(t, "what is behind it", c.read(), `{"error":null,"id":2,"result":["`+word+`"]}`)
+	}
 }
 
 // A connection that is cut off for its silence counts once, however long it takes to close.
