@@ -40,11 +40,11 @@
 //     its last Readable. It is called before the descriptor is closed.
 //   - One descriptor for each connection, except within Park itself.
 //   - What a connection can make the process hold is bounded: half frames by
-//     MaxPartial, what its handler does not want yet by two read buffers,
-//     unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes
+//     MaxPartial, and with what its handler does not want yet by a read buffer
+//     more, unsent bytes by MaxQueuedBytes, all together by MaxHeldBytes
 //     and a small share for each beyond it. Who exceeds a bound is cut off with
 //     the [Reason] that says so, and nobody for what others hold who holds no
-//     more than a share.
+//     more than a share. What is not read yet is in the kernel's memory.
 //   - A turn of a connection is bounded by bytes of its socket and by reads,
 //     whatever they come to once decrypted.
 //   - A deadline is never early. Time is counted in ticks that were really
@@ -196,8 +196,9 @@ type Handler interface {
 // Hold is returned by [Handler.Readable] to say: busy, keep the rest and do
 // not call again before [Conn.Wake]. What arrives meanwhile is kept, without a
 // deadline, until 64 KiB are; what comes beyond is left in the socket, so that
-// the peer waits, and the connection is not idle. The end of the connection is
-// noticed, unless it stands behind more than the socket has room for. With
+// the peer waits, and the connection is not idle: nobody knows whether there is
+// more. The end of the connection is noticed, and is [PeerClosed] then whatever
+// ended it, unless it stands behind more than the socket has room for. With
 // [Config.Portable] all is read and kept, up to MaxPartial.
 const Hold = holdError("park: held")
 
