@@ -115,7 +115,7 @@ type Limits struct {
 	Target   time.Duration // wait that is fine for the first lanes, and on average until the turn of what is committed has come; 3.5 times that for extensions
 	Interval time.Duration // how often a limit moves, and how long lanes stay shut
 	Min, Max int           // bounds of a lane's limit, in cost
-	Retry    time.Duration // when to come back if twice as much came as can be done
+	Retry    time.Duration // when to come back, times how many times as much came as was let in, before it is spread
 	MaxRetry time.Duration // when to come back at most, before it is spread
 }
 
@@ -229,7 +229,7 @@ func (c *Controller) Applied(waited, now int64) {
 // it is larger: else a few would keep everybody from what is refused before them.
 const largest = 8
 
-// Ticket is the place of admitted work. Give it back with Done, once.
+// Ticket is the place of admitted work. Give it back with Done or Drop, once.
 type Ticket struct {
 	c       *Controller
 	entered int64
@@ -247,8 +247,8 @@ func (c *Controller) Enter(l Lane, cost int, now int64) (Ticket, error) {
 
 // EnterFor is Enter for someone: who has much under way is refused before others.
 func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error) {
-	cost = min(max(cost, 1), max(c.limits.Load().Max/largest, 1))
-	why, mode := c.enter(w, l, int64(cost), now, 0, false), Mode(c.mode.Load())
+	cost = c.costOf(cost)
+	why, mode := c.enter(w, l, int64(cost), now, once), Mode(c.mode.Load())
 	switch {
 	case why == NumReasons:
 	case mode == Enforce:
@@ -262,16 +262,26 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 	return Ticket{c, now, w, int32(cost), l}, nil
 }
 
-// EnterNext admits the next of those who wait in line for a lane (see [Line]), or reports
-// that there is no room for it yet, which counts as no refusal: it was not refused. There
-// is room for it some way beyond where others are refused, by [Limits].Min: these
-// ask at any moment and would take every place that becomes free.
-func (c *Controller) EnterNext(l Lane, now int64) (Ticket, bool) {
-	must := Mode(c.mode.Load()) != Enforce
-	if c.enter(Who{}, l, 1, now, int64(c.limits.Load().Min), must) != NumReasons {
-		return Ticket{}, false
+// EnterNext admits work that EnterFor had no room for and that waits since, in line (see
+// [Line]) or until it is tried again, or says why there is none yet (NumReasons: it is
+// admitted). That counts as no refusal, and the work as none that came: it did before. There is
+// room for it some way beyond where others are refused, by [Limits].Min: these ask at any moment
+// and would take every place that becomes free.
+func (c *Controller) EnterNext(w Who, l Lane, cost int, now int64) (Ticket, Reason) {
+	cost, how := c.costOf(cost), again
+	if Mode(c.mode.Load()) != Enforce {
+		how = always
 	}
-	return Ticket{c, now, Who{}, 1, l}, true
+	if why := c.enter(w, l, int64(cost), now, how); why != NumReasons {
+		c.lanes[l].deferred.Add(1)
+		return Ticket{}, why
+	}
+	return Ticket{c, now, w, int32(cost), l}, NumReasons
+}
+
+// costOf is as how much work counts.
+func (c *Controller) costOf(cost int) int {
+	return min(max(cost, 1), max(c.limits.Load().Max/largest, 1))
 }
 
 // Holds admits what is kept and takes no work worth a place in a lane, such as a connection that
@@ -288,15 +298,14 @@ func (c *Controller) Holds(l Lane) error {
 	return c.refuse(l, Memory)
 }
 
-// Passes admits work that is done at once and takes no place in its lane, or returns the
-// Overloaded error of [Controller.EnterFor].
+// Passes admits work that is done at once or only waits, and keeps no place in its lane, or
+// returns the Overloaded error of [Controller.EnterFor].
 func (c *Controller) Passes(w Who, l Lane, now int64) error {
-	if Mode(c.mode.Load()) == Observe {
-		if why, _ := c.refuses(w, l, now); why != NumReasons {
-			c.lanes[l].refused[why].Add(1)
-		}
+	t, err := c.EnterFor(w, l, 1, now)
+	if err == nil {
+		t.Drop()
 	}
-	return c.Refuses(w, []Lane{l}, now)
+	return err
 }
 
 // Refuses says of a request, before more is known than who sends it and which lanes it
@@ -337,24 +346,34 @@ func (c *Controller) refuses(w Who, l Lane, now int64) (Reason, overShare) {
 	return c.lanes[l].refuses(w, 1, now, limits, rank, c.must(w, rank, now))
 }
 
-// enter gives work a place, in any case if it has to, and so far beyond where work is refused,
-// or says why it has none; NumReasons: it has one.
-func (c *Controller) enter(w Who, l Lane, cost, now, extra int64, always bool) Reason {
+// entering is how work asks for a place.
+type entering uint8
+
+const (
+	once   entering = iota
+	again           // it was refused before and waits since
+	always          // it has to have one
+)
+
+// enter gives work a place, or says why it has none; NumReasons: it has one.
+func (c *Controller) enter(w Who, l Lane, cost, now int64, how entering) Reason {
 	rank, limits := rankOf[l], c.limits.Load()
 	needs := must{true, true}
-	if !always {
+	if how != always {
 		if why := c.shutTo(w, rank, now); why != NumReasons {
-			c.lanes[l].turnedAway(cost, now, limits, rank, false)
+			if how == once {
+				c.lanes[l].turnedAway(cost, now, limits, rank, false)
+			}
 			return why
 		}
 		needs = c.must(w, rank, now)
 	}
-	why, full, above := c.lanes[l].enter(w, cost, now, extra, limits, rank, needs)
+	why, full, above := c.lanes[l].enter(w, cost, now, how, limits, rank, needs)
 	c.met(w, rank, now, limits, full, above)
 	switch {
 	case why == Delay:
 		c.order.refused(rank, now, limits)
-	case why == NumReasons && !always:
+	case why == NumReasons && how != always:
 		c.order.letIn(rank, now, limits)
 	}
 	return why
@@ -417,7 +436,11 @@ func (c *Controller) met(w Who, rank int, now int64, limits *Limits, full bool, 
 	}
 }
 
-// Done gives the ticket back: the work has been answered, or dropped.
+// Drop gives the ticket back of work that was not done after all, or that goes on without it:
+// how long it stayed says nothing of the lane.
+func (t Ticket) Drop() { t.c.lanes[t.lane].drop(t.who, int64(t.cost)) }
+
+// Done gives the ticket back: the work has been answered, or given up.
 func (t Ticket) Done(now int64) {
 	t.c.lanes[t.lane].done(t.who, int64(t.cost), now-t.entered, now, t.c.limits.Load(), rankOf[t.lane])
 }
@@ -467,6 +490,7 @@ type LaneStats struct {
 	Inflight int64 // cost under way
 	Admitted uint64
 	Refused  [NumReasons]uint64
+	Deferred uint64 // times that work which waits asked again, and found no room yet
 }
 
 // Stats returns the numbers of all lanes, in order. All are there from the

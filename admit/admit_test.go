@@ -429,6 +429,98 @@ func TestSlowButIdleSystemIsNotThrottled(t *testing.T) {
 	}
 }
 
+// What the system takes when nothing waits is learnt anew where that has changed for good, as with a
+// leader that is farther away, though it is more than the lane's target.
+func TestAnotherDistanceIsLearnt(t *testing.T) {
+	c := newController(t, Limits{})
+	var running finishes
+	refused := 0
+	const second = int64(time.Second)
+	for now := int64(0); now < 1800*second; now += ms {
+		for len(running) > 0 && running[0].at <= now {
+			f := heap.Pop(&running).(finish)
+			f.ticket.Done(f.at)
+		}
+		stays := ms
+		if now >= 10*second {
+			stays = 200 * ms
+		}
+		for range 4 {
+			ticket, err := c.Enter(Claims, 1, now)
+			if err != nil {
+				refused++
+				continue
+			}
+			heap.Push(&running, finish{now + stays, ticket})
+		}
+		switch now {
+		case 60 * second:
+			if refused == 0 {
+				t.Fatal("nobody was refused: the test shows nothing")
+			}
+		case 1740 * second:
+			refused = 0
+		}
+	}
+	if refused > 0 {
+		t.Errorf("%d are refused in the last minute, though nothing waits", refused)
+	}
+}
+
+// A queue is seen behind work that is not done and leaves at once, such as what is denied.
+func TestG41_WhatIsNotDoneHidesNoQueue(t *testing.T) {
+	const capacity = 1000
+	m := newModel(t, capacity)
+	m.run(5*time.Second, map[Lane]float64{Claims: 5 * capacity}) // finds its limit
+	for range 20 * 20 {
+		m.run(50*time.Millisecond, map[Lane]float64{Claims: 5 * capacity})
+		if m.waited[Claims] > 600*ms {
+			t.Fatalf("claims waited for %v", time.Duration(m.waited[Claims]))
+		}
+		if ticket, err := m.Enter(Claims, 1, m.now); err == nil {
+			ticket.Drop()
+		}
+		if err := m.Passes(Who{}, Claims, m.now); err != nil && incumbent.KindOf(err) != incumbent.Overloaded {
+			t.Fatal(err)
+		}
+	}
+	m.finishUntil(m.now + int64(time.Hour))
+	if n := m.Stats()[Claims].Inflight; n != 0 {
+		t.Errorf("%d are under way at the end", n)
+	}
+}
+
+// Who waits and asks again is neither refused once more nor another that came.
+func TestG41_WhoAsksAgainCountsOnce(t *testing.T) {
+	c := newController(t, Limits{Min: 1, Max: 1})
+	first, err := c.Enter(Claims, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = c.Enter(Claims, 1, 0)
+	}
+	for why := NumReasons; why == NumReasons; {
+		_, why = c.EnterNext(Who{}, Claims, 1, 0) // what is kept for them
+	}
+	lane, before := &c.lanes[Claims], c.Stats()[Claims]
+	came := lane.came
+	for range 100 {
+		if _, why := c.EnterNext(Who{}, Claims, 1, 0); why != Delay {
+			t.Fatalf("refused for %v", why)
+		}
+	}
+	before.Deferred += 100
+	if after := c.Stats()[Claims]; after != before || lane.came != came {
+		t.Errorf("%+v, %d came; before %+v, %d", after, lane.came, before, came)
+	}
+	first.Done(1)
+	c.SetMode(Observe)
+	if _, why := c.EnterNext(Who{}, Claims, 7, 1); why != NumReasons {
+		t.Errorf("refused for %v although nothing is to be", why)
+	}
+}
+
 func TestG39_MemoryShedsInOrder(t *testing.T) {
 	c := newController(t, Limits{})
 	refusedAt := func(used int64) string {
@@ -566,15 +658,15 @@ func TestG40_OrderHoldsWhateverHappens(t *testing.T) {
 					if _, err := c.Enter(before, 1, now); err == nil {
 						t.Fatalf("%s admitted while %s is refused", before, l)
 					}
-					if _, ok := c.EnterNext(before, now); ok {
+					if _, why := c.EnterNext(Who{}, before, 1, now); why == NumReasons {
 						t.Fatalf("the next in line for %s admitted while %s is refused", before, l)
 					}
 				}
 			},
 			"next": func(t *rapid.T) {
 				l := Lane(rapid.IntRange(0, int(NumLanes)-1).Draw(t, "lane"))
-				ticket, ok := c.EnterNext(l, now)
-				if ok {
+				ticket, why := c.EnterNext(Who{}, l, 1, now)
+				if why == NumReasons {
 					open = append(open, ticket)
 				} else if _, err := c.Enter(l, 1, now); err == nil {
 					t.Fatalf("%s is full for who waits in line, and has room for who does not", l)
@@ -674,7 +766,7 @@ func TestModesOfAdmission(t *testing.T) {
 		if err := c.Passes(Who{}, Claims, 2); (err == nil) != (want.admitted == 1) {
 			t.Errorf("mode %d: what takes no place: %v", mode, err)
 		}
-		if s := c.Stats()[Claims]; s.Admitted != want.admitted || s.Refused[Memory] != 2*want.refused {
+		if s := c.Stats()[Claims]; s.Admitted != 2*want.admitted || s.Refused[Memory] != 2*want.refused || s.Inflight != 0 {
 			t.Errorf("mode %d: with what takes no place: %+v", mode, s)
 		}
 	}

@@ -62,15 +62,15 @@ func (c Clocked) Enter(w Who, l Lane, cost int) (Place, error) {
 }
 
 // EnterNext is [Controller.EnterNext].
-func (c Clocked) EnterNext(l Lane) (Place, bool) {
+func (c Clocked) EnterNext(w Who, l Lane, cost int) (Place, Reason) {
 	if c.Controller == nil {
-		return Place{}, true
+		return Place{}, NumReasons
 	}
-	t, ok := c.Controller.EnterNext(l, c.Now())
-	if !ok {
-		return Place{}, false
+	t, why := c.Controller.EnterNext(w, l, cost, c.Now())
+	if why != NumReasons {
+		return Place{}, why
 	}
-	return Place{t, c.Now}, true
+	return Place{t, c.Now}, why
 }
 
 // EnterExtensions is [Controller.EnterExtensions].
@@ -136,6 +136,15 @@ func (p *Place) Take() (Place, bool) {
 	taken := *p
 	*p = Place{}
 	return taken, true
+}
+
+// Drop gives the place back of work that was not done after all, or that goes on without it:
+// see [Ticket.Drop]. If it was given back already nothing happens.
+func (p *Place) Drop() {
+	if p.now != nil {
+		p.ticket.Drop()
+		*p = Place{}
+	}
 }
 
 // Leave gives the place back, once the work has been answered. If it was given back

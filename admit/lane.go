@@ -9,7 +9,8 @@ import (
 
 // lane is one lane's work under way and the window in which it is observed.
 type lane struct {
-	refused [NumReasons]atomic.Uint64
+	refused  [NumReasons]atomic.Uint64
+	deferred atomic.Uint64
 
 	usual int64 // of cost under way: the limit at first, and again some time after nothing was refused any more
 
@@ -43,9 +44,11 @@ type lane struct {
 
 // How a lane remembers what it can do.
 const (
-	bestFades = 1 - 1.0/1024 // in a window: by half in some 70 s
-	askFades  = 0.9          // in a window: by two thirds in a second
-	waitsOut  = 4            // targets, for which a lane may wait where it is not to blame
+	bestFades = 1 - 1.0/1024           // in a window: by half in some 70 s
+	askFades  = 0.9                    // in a window: by two thirds in a second
+	idleFades = 1 << 13                // windows: by two thirds in a quarter of an hour,
+	mostIdle  = int64(time.Second / 2) // until so much
+	waitsOut  = 4                      // targets, for which a lane may wait where it is not to blame
 
 	feels    = 2    // extensions may wait for a part of the first target, one in so many,
 	feelsFar = 2    // and so many times what they take at best: members far from each other
@@ -76,11 +79,17 @@ type must struct{ room, share bool }
 // way beyond (the least a lane may have under way once more), so that they can. An empty
 // lane takes any work, so that one request larger than the limit is possible. Whoever has
 // more than their share meets the limit earlier, alone: see account.
-func (l *lane) enter(w Who, cost, now, extra int64, limits *Limits, rank int, must must) (why Reason, full bool, above overShare) {
+func (l *lane) enter(w Who, cost, now int64, how entering, limits *Limits, rank int, must must) (why Reason, full bool, above overShare) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.roll(now, limits, rank)
-	l.came += cost
+	extra := int64(0)
+	switch how {
+	case once:
+		l.came += cost
+	case again:
+		extra = int64(limits.Min)
+	}
 	full, beyond, above := l.room(w, cost, extra, limits, rank)
 	if full || above.any() {
 		l.limited = true
@@ -171,6 +180,14 @@ func (l *lane) done(w Who, cost, stayed, now int64, limits *Limits, rank int) {
 	l.finished += cost
 	l.stays += float64(cost) * float64(stayed)
 	l.roll(now, limits, rank)
+}
+
+// drop gives back a place in which nothing was done.
+func (l *lane) drop(w Who, cost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inflight -= cost
+	l.account.add(w, -cost)
 }
 
 // roll ends the window if it has lasted long enough, and draws the conclusion.
@@ -293,6 +310,13 @@ func (l *lane) adapt(lasted, target int64, patient bool) (waits bool) {
 		// when the disk stands still for a moment.
 		l.idle += waited / 16
 		l.limit += max(0, l.usual-l.limit) / 16
+		return false
+	}
+	// Where the leader is farther away now, or the disk is another, no window shows the system
+	// idle any more: what it took then is forgotten, so slowly that a queue which stands for
+	// minutes is not taken for that.
+	if l.idle < mostIdle {
+		l.idle += waited / idleFades
 	}
 	return waited > target
 }
@@ -320,7 +344,7 @@ func (l *lane) isEmpty() bool {
 func (l *lane) stats() LaneStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LaneStats{Limit: l.limit, Inflight: l.inflight, Admitted: l.admitted}
+	s := LaneStats{Limit: l.limit, Inflight: l.inflight, Admitted: l.admitted, Deferred: l.deferred.Load()}
 	for i := range s.Refused {
 		s.Refused[i] = l.refused[i].Load()
 	}

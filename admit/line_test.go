@@ -204,8 +204,8 @@ func TestTheNextInLineIsNotOvertaken(t *testing.T) {
 		refused := c.Stats()[l].Refused
 		var next []Ticket
 		for {
-			ticket, ok := c.EnterNext(l, ms)
-			if !ok {
+			ticket, why := c.EnterNext(Who{}, l, 1, ms)
+			if why != NumReasons {
 				break
 			}
 			if next = append(next, ticket); enter() {
@@ -220,11 +220,11 @@ func TestTheNextInLineIsNotOvertaken(t *testing.T) {
 		if enter() {
 			t.Errorf("%s: who does not wait has taken the place", l)
 		}
-		if _, ok := c.EnterNext(l, 2*ms); !ok {
+		if _, why := c.EnterNext(Who{}, l, 1, 2*ms); why != NumReasons {
 			t.Errorf("%s: the next in line has not the place that is free", l)
 		}
 		c.SetMode(Off)
-		if _, ok := c.EnterNext(l, 2*ms); !ok {
+		if _, why := c.EnterNext(Who{}, l, 1, 2*ms); why != NumReasons {
 			t.Errorf("%s: something waits while nothing is refused", l)
 		}
 	}

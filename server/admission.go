@@ -48,6 +48,7 @@ func (a *admission) register(m *metrics) {
 	for lane := range admit.NumLanes {
 		labels := prometheus.Labels{"lane": lane.String()}
 		m.counter("incumbent_admitted_total", "Work admitted, by lane.", labels, func() float64 { return float64(a.Stats()[lane].Admitted) })
+		m.counter("incumbent_deferred_total", "Times that work which waits for a place found none yet, by lane.", labels, func() float64 { return float64(a.Stats()[lane].Deferred) })
 		for why := range admit.NumReasons {
 			m.counter("incumbent_refused_total", "Work refused, by lane and reason.",
 				prometheus.Labels{"lane": lane.String(), "reason": why.String()},

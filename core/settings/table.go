@@ -158,7 +158,7 @@ var table = [numKeys]Declaration{
 	},
 	AdmissionRetry: {
 		Name: "admission.retry", Unit: Millis, Min: 1, Max: 1000, Default: 250, Schema: 8,
-		Does: "when who is refused is to come back if twice as much came as can be done; more if more did; spread by half of it either way",
+		Does: "when who is refused is to come back, times how many times as much came as was let in; spread by half of it either way",
 	},
 	AdmissionMostRetry: {
 		Name: "admission.most-retry", Unit: Millis, Min: 1000, Max: time.Hour.Milliseconds(), Default: 2000, Schema: 8,

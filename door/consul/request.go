@@ -208,10 +208,10 @@ func (r *request) admit() bool {
 	if lane == calls.NoLane {
 		return true
 	}
-	if lane == admit.Small && r.opts.blocking() {
-		// One of those whom the last change has told is back: to have it wait costs nothing. It
-		// takes no place: thousands of them at once would fill the lane, and how long they stay
-		// says nothing of how long its reads and writes do.
+	if r.opts.blocking() {
+		// To have it wait costs nothing, and how long it stays says nothing of how long what the
+		// lane admits does: it keeps no place. Thousands of those whom the last change has told,
+		// who are back at once, would fill the lane.
 		err := r.door.lanes.Passes(r.work(), lane)
 		if err != nil {
 			r.refuse(lane, err)
@@ -222,10 +222,6 @@ func (r *request) admit() bool {
 	if err != nil {
 		r.refuse(lane, err)
 		return false
-	}
-	if r.opts.blocking() { // how long it takes until it waits says nothing of the lane
-		p.Leave()
-		return true
 	}
 	r.mu.Lock()
 	over := r.over

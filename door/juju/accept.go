@@ -55,7 +55,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 		now := d.monotonic()
 		why, ok := refusedUnready, d.ready() == nil
 		if ok {
-			why, ok = refusedOverload, d.mayLogIn()
+			why, ok = refusedOverload, d.mayLogIn(shut.waits)
 		}
 		if ok {
 			shut.open()
@@ -64,6 +64,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 		if shut.forLong(now) {
 			return why, false
 		}
+		shut.waits = why == refusedOverload
 		d.rest(loginPause)
 	}
 	return refusedDraining, false
@@ -73,19 +74,21 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 // later, is short. How long a login takes it is not told: that is the client's time
 // as well, which in a storm may have no processor, and the lane would take it for
 // a queue of ours. MaxPending and the turns of handshakes set the pace.
-func (d *Door) mayLogIn() bool {
-	p, err := d.enter(admit.Who{}, calls.JujuLogin.Lane(), 1)
-	if err != nil {
-		return false
+// again: whoever asks was refused a moment ago, and is not counted once more.
+func (d *Door) mayLogIn(again bool) bool {
+	if !again {
+		return d.lanes.Passes(admit.Who{}, calls.JujuLogin.Lane()) == nil
 	}
-	p.Leave()
-	return true
+	p, why := d.lanes.EnterNext(admit.Who{}, calls.JujuLogin.Lane(), 1)
+	p.Drop()
+	return why == admit.NumReasons
 }
 
 // shutter remembers since when logins are refused. It belongs to Serve.
 type shutter struct {
 	since, last int64 // monotonic nanoseconds: the first refusal, and the last
 	shut        bool
+	waits       bool // who has come was refused by the lane, and waits
 }
 
 // forLong is told of a refusal, and reports whether nobody was let in for
@@ -98,7 +101,7 @@ func (s *shutter) forLong(now int64) bool {
 	return now-s.since >= int64(loginPatience)
 }
 
-func (s *shutter) open() { s.shut = false }
+func (s *shutter) open() { s.shut, s.waits = false, false }
 
 // rest waits, or until the door closes.
 func (d *Door) rest(t time.Duration) {

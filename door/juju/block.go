@@ -149,11 +149,9 @@ func (b *block) source() (*release.Source, bool) {
 	if !leases.Of(d.view()).Lease(b.name).Free() {
 		return &d.endings, true
 	}
-	p, refused := d.enter(b.c.who.work(), b.row.Lane(), 1)
-	if refused != nil {
+	if d.lanes.Passes(b.c.who.work(), b.row.Lane()) != nil {
 		return nil, false
 	}
-	p.Leave() // a wait that waits holds no place in a lane
 	return &d.releases, true
 }
 

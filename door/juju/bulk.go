@@ -39,6 +39,7 @@ type bulk struct {
 	tries  int
 	place  admit.Place
 
+	lined  bool   // it was refused a place, and waits for one in line
 	handed int64  // when that was handed in, monotonic
 	early  *early // granted to params before the last that was handed in; nil: none
 	claims asking // asked when what extends has been answered; empty where all go by one lane
@@ -142,6 +143,7 @@ func (k *bulk) submit() {
 		return
 	}
 	d.counts.retries.Add(1)
+	k.lined = true
 	line.Join(k)
 }
 
@@ -197,17 +199,17 @@ func (k *bulk) cost() int {
 // hand hands it in, in its place; not if its connection has ended meanwhile.
 func (k *bulk) hand(p admit.Place) {
 	if k.c.isGone() {
-		p.Leave()
+		p.Drop()
 		k.abandon()
 		return
 	}
 	if !k.judgeAgain() {
-		p.Leave()
+		p.Drop()
 		k.advance()
 		return
 	}
 	d := k.c.door
-	k.place, k.handed = p, d.monotonic()
+	k.place, k.handed, k.lined = p, d.monotonic(), false
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
 	d.leases.Do(lease.Call{Origin: origin, Judged: k.judged}, k.ops, func() { d.answers.Put(k) })
 }

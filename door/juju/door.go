@@ -210,12 +210,12 @@ func (d *Door) initLines() {
 		line := &d.lines[l]
 		line.Pause, line.Run = linePause, d.work.Put
 		line.Enter = func(k *bulk) admit.Turn {
-			p, err := d.enter(k.c.who.work(), admit.Lane(l), k.cost())
-			switch {
-			case err == nil:
+			p, why := d.placeFor(k, admit.Lane(l))
+			switch why {
+			case admit.NumReasons:
 				k.hand(p)
 				return admit.Begun
-			case admit.ReasonOf(admit.Lane(l), err) == admit.Share:
+			case admit.Share:
 				return admit.Aside // all others are let in
 			}
 			return admit.NoRoom
@@ -236,6 +236,15 @@ func (d *Door) over(l admit.Lane, k *bulk) bool {
 		return false
 	}
 	return true
+}
+
+// placeFor gives a call a place in its lane, or says why it has none; NumReasons: it has one.
+func (d *Door) placeFor(k *bulk, l admit.Lane) (admit.Place, admit.Reason) {
+	if k.lined {
+		return d.lanes.EnterNext(k.c.who.work(), l, k.cost())
+	}
+	p, err := d.lanes.Enter(k.c.who.work(), l, k.cost())
+	return p, admit.ReasonOf(l, err)
 }
 
 // enter gives work of this cost a place in its lane, or refuses it.

@@ -25,12 +25,16 @@ func crowded(t *testing.T) (m *member, clock *atomic.Int64, lanes *admit.Control
 	return m, clock, lanes
 }
 
-// fill takes all places of the lane of claims.
+// fill takes all places of the lane of claims, and those that are kept for who waits.
 func fill(t *testing.T, lanes *admit.Controller, clock *atomic.Int64) (held []admit.Ticket) {
 	t.Helper()
 	for range 10 {
 		place, err := lanes.Enter(admit.Claims, 1, clock.Load())
+		why := admit.NumReasons
 		if err != nil {
+			place, why = lanes.EnterNext(admit.Who{}, admit.Claims, 1, clock.Load())
+		}
+		if why != admit.NumReasons {
 			return held
 		}
 		held = append(held, place)
@@ -47,7 +51,11 @@ func TestG41_AcceptingRestsBeforeItRefuses(t *testing.T) {
 	in := make(chan *client, 1)
 	go func() { in <- m.login("unit-app-0") }()
 	refused := func() uint64 { return lanes.Stats()[admit.Logins].Refused[admit.Order] }
-	eventually(t, "logins were refused again and again", func() bool { return refused() > 3 })
+	deferred := func() uint64 { return lanes.Stats()[admit.Logins].Deferred }
+	eventually(t, "logins were refused again and again", func() bool { return deferred() > 3 })
+	if n := refused(); n != 1 {
+		t.Errorf("one who waits counts as %d that were refused", n)
+	}
 	if n := m.door.Stats().Refused[refusedOverload].N; n != 0 {
 		t.Fatalf("%d were closed", n)
 	}
@@ -64,8 +72,8 @@ func TestG41_AcceptingRestsBeforeItRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	before := refused()
-	eventually(t, "accepting rests", func() bool { return refused() > before })
+	before := deferred()
+	eventually(t, "accepting rests", func() bool { return deferred() > before })
 	clock.Add(int64(loginPatience))
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
@@ -98,9 +106,9 @@ func TestClaimsWaitForAPlaceInside(t *testing.T) {
 	behind.conn.Close()
 	eventually(t, "they are gone", func() bool { return m.door.Stats().Agents == 3 })
 	eventually(t, "they have left the line", func() bool { return m.door.lines[admit.Claims].Len() == 3 })
-	refused := func() uint64 { return lanes.Stats()[admit.Claims].Refused[admit.Delay] }
-	before := refused()
-	eventually(t, "the first asks again", func() bool { return refused() > before+2 })
+	deferred := func() uint64 { return lanes.Stats()[admit.Claims].Deferred }
+	before := deferred()
+	eventually(t, "the first asks again", func() bool { return deferred() > before+2 })
 	if st := m.door.Stats(); st.Claims != 3 || st.Retries != 5 {
 		t.Errorf("%d claims wait, and %d attempts were repeated: want 3 and 5", st.Claims, st.Retries)
 	}

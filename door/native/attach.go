@@ -34,7 +34,7 @@ func (s *stream) attach(id uint64, r *pb.Attach) error {
 	}
 	err = s.attachIn(&attaching{s: s, id: id, place: place, what: attached{id: session, counter: r.GetCounter()}})
 	if err != nil {
-		place.Leave()
+		place.Drop()
 	}
 	return err
 }

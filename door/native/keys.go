@@ -127,7 +127,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	defer done()
 	o := keyOperationOf(c)
 	if err := d.setKey(o, key, h); err != nil {
-		return core.Result{}, nil, d.callError(err)
+		return core.Result{}, nil, d.notBegun(ctx, err)
 	}
 	who := callerOf(ctx)
 	call := d.callOf(ctx, who, o)

@@ -104,7 +104,7 @@ func (s *stream) beginIn(l admit.Lane, place admit.Place, f *pb.ClientFrame, dea
 		err = s.watchTables(place, f.Id, r.WatchTables)
 	}
 	if err != nil {
-		place.Leave()
+		place.Drop()
 	}
 	return err
 }
@@ -236,8 +236,8 @@ func (d *Door) letIn(l admit.Lane, w *waitingFrame) bool {
 		d.lines[now].Join(w)
 		return true
 	}
-	place, ok := d.lanes.EnterNext(l)
-	if !ok {
+	place, why := d.lanes.EnterNext(admit.Who{}, l, 1)
+	if why != admit.NumReasons {
 		return false
 	}
 	err := w.s.beginIn(l, place, f, w.deadline)

@@ -35,8 +35,8 @@ func narrowMember(t *testing.T, change ...func(*Config)) (m *member, fill func(a
 			places = append(places, p)
 		}
 		for { // what is kept for who waits
-			p, ok := m.door.lanes.EnterNext(l)
-			if !ok {
+			p, why := m.door.lanes.EnterNext(admit.Who{}, l, 1)
+			if why != admit.NumReasons {
 				break
 			}
 			places = append(places, p)

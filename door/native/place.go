@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 
+	"connectrpc.com/connect"
+
 	"github.com/incumbent-dev/incumbent/admit"
 )
 
@@ -17,6 +19,7 @@ import (
 type callPlace struct {
 	place admit.Place
 	users atomic.Int32 // the call, and what it has handed on without an outcome
+	idle  bool         // nothing is done for the call; of the call, until it leaves
 }
 
 // placeOf is the place that a call has now; nil: it has none, which keep and leave accept.
@@ -37,7 +40,25 @@ func (p *callPlace) keep() *callPlace {
 }
 
 func (p *callPlace) leave() {
-	if p != nil && p.users.Add(-1) == 0 {
+	switch {
+	case p == nil || p.users.Add(-1) > 0:
+	case p.idle:
+		p.place.Drop()
+	default:
 		p.place.Leave()
 	}
+}
+
+// idles says that nothing is done for a call in its place: how long it has that says nothing of
+// the lane.
+func idles(ctx context.Context) {
+	if p := placeOf(ctx); p != nil {
+		p.idle = true
+	}
+}
+
+// notBegun is callError for a call for which nothing was done.
+func (d *Door) notBegun(ctx context.Context, err error) *connect.Error {
+	idles(ctx)
+	return d.callError(err)
 }

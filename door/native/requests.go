@@ -126,7 +126,7 @@ func (s *stream) operation(w *bench, id uint64, in *pb.Operation, deadline time.
 		err = s.door.deniedOp(s.who, o, s.door.allow(s.who, o))
 	}
 	if err != nil {
-		place.Leave()
+		place.Drop()
 		return err
 	}
 	s.settle(w)
@@ -143,7 +143,7 @@ func (s *stream) extendOne(w *bench, id uint64, in *pb.Extension) error {
 	}
 	e, err := s.door.extensionOf(s.who, in)
 	if err != nil {
-		place.Leave()
+		place.Drop()
 		return s.door.deniedExtension(s.who, &e, err)
 	}
 	b := &lease.Batch{Items: []lease.Extension{e}}
@@ -234,11 +234,9 @@ func (s *stream) waitReleased(id uint64, r *pb.WaitReleasedRequest) error {
 	if err := s.roomForWait(id); err != nil {
 		return err
 	}
-	place, err := s.door.lanes.Enter(s.who.work(groupOf(r)), calls.WaitReleased.Lane(), 1)
-	if err != nil {
+	if err := s.door.lanes.Passes(s.who.work(groupOf(r)), calls.WaitReleased.Lane()); err != nil {
 		return err
 	}
-	place.Leave() // a wait that waits holds none
 	w, err := s.door.waitReleased(s.who, r, func(released bool, err error) {
 		s.door.work.Put(func() { s.waited(id, r, released, err) })
 	})

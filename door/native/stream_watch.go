@@ -74,12 +74,12 @@ func (s *stream) watch(place admit.Place, id uint64, sel *selection, refusal err
 	if ok, err := s.keepWatch(w); !ok {
 		open.Give()
 		if err == nil {
-			place.Leave()
+			place.Drop()
 		}
 		return err
 	}
-	if known {
-		place.Leave()
+	if known { // it goes on by what is kept of the changes
+		place.Drop()
 		w.kick()
 		return nil
 	}

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -275,30 +276,35 @@ func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any)
 		return err
 	}
 	defer open.Give()
-	admitted, err := d.admit(ctx, calls.WatchLeases.Lane(), 1)
+	done, err := d.admit(ctx, calls.WatchLeases.Lane(), 1)
 	if err != nil {
 		return err
 	}
-	admitted()
+	begun := sync.OnceFunc(done) // how long sending takes is its client's affair
+	defer begun()
 	for from := sel.after; ; {
 		if from > 0 {
 			if err = d.awaitIndex(ctx, from); err == nil {
+				idles(ctx)
+				begun()
 				from, err = d.follow(ctx, sel, from, send)
 			}
 			if !sel.catchUp || incumbent.KindOf(err) != incumbent.Compacted {
 				return err
 			}
 		}
-		if from, err = d.sendSnapshot(ctx, sel, from, send); err != nil {
+		if from, err = d.sendSnapshot(ctx, sel, from, begun, send); err != nil {
 			return err
 		}
 	}
 }
 
 // sendSnapshot sends what matches in a confirmed state, or of that what has changed
-// after an index, and returns the index of the state.
-func (d *Door) sendSnapshot(ctx context.Context, sel *selection, after incumbent.Index, send func(any) error) (incumbent.Index, error) {
-	if err := d.confirmed(ctx); err != nil {
+// after an index, and returns the index of the state. It calls begun once that is confirmed.
+func (d *Door) sendSnapshot(ctx context.Context, sel *selection, after incumbent.Index, begun func(), send func(any) error) (incumbent.Index, error) {
+	err := d.confirmed(ctx)
+	begun()
+	if err != nil {
 		return 0, err
 	}
 	f := d.former(nil)

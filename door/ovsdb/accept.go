@@ -115,11 +115,7 @@ func (w *caller) takePlace(c net.Conn) (err error) {
 // mayCome asks the lane of logins whether another connection is let in, before anything
 // is spent on it. How long its handshake takes is the client's time as well, which the
 // lane would take for a queue of ours: it is not told.
-func (d *Door) mayCome() error {
-	p, err := d.lanes.Enter(admit.Who{}, admit.Logins, 1)
-	p.Leave()
-	return err
-}
+func (d *Door) mayCome() error { return d.lanes.Passes(admit.Who{}, admit.Logins) }
 
 func (d *Door) turnAway(c net.Conn) {
 	d.counts.connections.Add(-1)

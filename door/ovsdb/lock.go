@@ -162,9 +162,10 @@ func unlockRequest(c *conn, r *request) {
 }
 
 // placeForLock gives what is asked of the log for a lock a place in its lane, to be given
-// back once that is answered; false: there is none, and the step is to be taken later.
+// back once that is answered; false: there is none, and the step is to be taken later. A lock
+// waits for that as for its holder, and is not refused.
 func (c *conn) placeForLock() (admit.Place, bool) {
-	p, err := c.door.lanes.Enter(c.who.work(lockModel), laneOfLocks, 1)
+	p, err := c.placeIn(lockModel, laneOfLocks, 1, true)
 	return p, err == nil
 }
 

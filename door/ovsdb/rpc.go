@@ -80,17 +80,19 @@ func (r *request) admit() {
 		r.method.serve(c, r)
 		return
 	}
-	p, err := d.lanes.Enter(c.who.work(db), lane, cost)
+	now := d.now()
+	first := r.since.IsZero()
+	if first {
+		r.since = now
+	}
+	waits := now.Before(r.since.Add(d.limits.Load().Patience / 2)) // not as long as transactions, which are of a later lane
+	p, err := c.placeIn(db, lane, cost, !first && waits)
 	if err == nil {
 		r.place = p
 		r.method.serve(c, r)
 		return
 	}
-	now := d.now()
-	if r.since.IsZero() {
-		r.since = now
-	}
-	if !now.Before(r.since.Add(d.limits.Load().Patience / 2)) { // before transactions, of a later lane, are
+	if !waits {
 		r.fail(err)
 		return
 	}
@@ -102,6 +104,22 @@ func (r *request) admit() {
 	}
 	d.putOff(func() { c.do(r.admit) })
 }
+
+// placeIn gives work a place in its lane, or refuses it. again: it was refused before, waits and
+// goes on waiting; that is not counted once more.
+func (c *conn) placeIn(db string, l admit.Lane, cost int, again bool) (admit.Place, error) {
+	if !again {
+		return c.door.lanes.Enter(c.who.work(db), l, cost)
+	}
+	p, why := c.door.lanes.EnterNext(c.who.work(db), l, cost)
+	if why != admit.NumReasons {
+		return p, errStillWaits
+	}
+	return p, nil
+}
+
+// errStillWaits is told to nobody.
+var errStillWaits = incumbent.Errorf(incumbent.Overloaded, "there is no place yet")
 
 // resume goes on with a request that has a place, on the connection's tasks. If that is gone
 // nobody will answer it: the place is given back.

@@ -39,6 +39,7 @@ type txn struct {
 	waited   bool        // it has waited for a change
 	stage    stage
 	admitted bool // it has had a place in its lane
+	tried    bool // it has asked for one
 	held     bool // it waits for those that came before it
 	over     bool // it was answered, or nobody wants to know
 }
@@ -178,12 +179,18 @@ func (t *txn) look() {
 	}
 	d := t.conn.door
 	t.began = d.now()
-	p, err := d.lanes.Enter(t.conn.who.work(t.db), laneOfWaits, 1)
-	if err != nil && t.began.Before(t.until) {
+	p, err := t.conn.placeIn(t.db, laneOfWaits, 1, true)
+	switch {
+	case err == nil:
+		t.place = p
+	case t.began.Before(t.until):
 		t.again((*txn).look)
 		return
+	default: // its time is over; what it waited for may hold by now, and changes something then
+		t.tried = false
+		t.admit()
+		return
 	}
-	t.place = p // none: its time is over, and it is told so
 	if t.rules != rulesIn(t.conn.door.view()) {
 		t.reparse()
 		return
@@ -201,18 +208,19 @@ func (t *txn) admit() {
 		return
 	}
 	d := t.conn.door
-	p, err := d.lanes.Enter(t.conn.who.work(t.db), t.request.method.call.Lane(), len(t.command.Operations))
-	if err == nil {
+	waits := d.now().Before(t.began.Add(d.limits.Load().Patience))
+	p, err := t.conn.placeIn(t.db, t.request.method.call.Lane(), len(t.command.Operations), t.tried && waits)
+	t.tried = true
+	switch {
+	case err == nil:
 		t.admitted = true
 		t.place = p
 		t.start()
-		return
-	}
-	if !d.now().Before(t.began.Add(d.limits.Load().Patience)) {
+	case waits:
+		t.again((*txn).admit)
+	default:
 		t.fail(failed, err)
-		return
 	}
-	t.again((*txn).admit)
 }
 
 // again has the transaction go on after a while.

@@ -69,12 +69,10 @@ func (t *txn) await(o *ovs.Operation, after incumbent.Index, tables []int) bool 
 			return true
 		}
 		t.counted = open
-		p, err := t.conn.door.lanes.Enter(t.conn.who.work(t.db), laneOfWaits, 1)
-		if err != nil {
+		if t.conn.door.lanes.Passes(t.conn.who.work(t.db), laneOfWaits) != nil {
 			t.again((*txn).look)
 			return true
 		}
-		p.Leave() // what waits holds no place
 	}
 	t.feed.do(func() { t.feed.await(t, left, after, tables) })
 	return true

@@ -81,10 +81,10 @@ func TestG40_WaitsAreOfTheLaneOfWatches(t *testing.T) {
 	}
 	early.write(ask("1", "transact", forSeven))
 	c.until("it waits", func() bool { return m.waiting() == 1 })
-	refused := func() uint64 { return lanes.Stats()[admit.Watches].Refused[admit.Memory] }
+	deferred := func() uint64 { return lanes.Stats()[admit.Watches].Deferred }
 	lanes.SetMemory(81, 100) // new watches are refused, and nothing that goes after them
 	late.write(ask("1", "transact", forSeven))
-	c.until("the late one is put off", func() bool { return refused() > 0 })
+	c.until("the late one is put off", func() bool { return lanes.Stats()[admit.Watches].Refused[admit.Memory] > 0 })
 	if n := m.waiting(); n != 1 {
 		t.Errorf("%d wait while new ones are put off", n)
 	}
@@ -95,8 +95,8 @@ func TestG40_WaitsAreOfTheLaneOfWatches(t *testing.T) {
 	if a := c.call("transact", `["T",{"op":"insert","table":"Q","row":{"n":7}}]`); !strings.Contains(a, "uuid") {
 		t.Errorf("a transaction: %s", a)
 	}
-	before := refused()
-	c.until("who waited asks for a place to look again", func() bool { return m.waiting() == 0 && refused() > before+1 })
+	before := deferred()
+	c.until("who waited asks for a place to look again", func() bool { return m.waiting() == 0 && deferred() > before+1 })
 	lanes.SetMemory(0, 100)
 	for _, c := range []*client{early, late} {
 		want(t, "the wait", c.read(), `{"error":null,"id":1,"result":[{}]}`)
