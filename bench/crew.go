@@ -192,7 +192,7 @@ func (p part) share(n int) int { return (n - p.Number + p.Of - 1) / p.Of }
 
 // tally counts what a fleet is and what has happened to it.
 type tally struct {
-	Leading  int `json:"leading"`
+	Leading  int `json:"leading"` // of Juju's units, those whose own deadline is ahead
 	Blocked  int `json:"blocked"`
 	Open     int `json:"open"`     // connections that are logged in
 	Ended    int `json:"ended"`    // answers that end a holder of Juju's load tool; of others 0

@@ -267,9 +267,11 @@ func (f *jujuFleet) perform(p planned) {
 const jujuSweepEvery = time.Second
 
 // sweep counts, once each, the claims and extensions that have no answer a ttl after they
-// were sent: a unit waits for one for as long as its connection lasts.
+// were sent: a unit waits for one for as long as its connection lasts. It also counts the leaders
+// that have lapsed: one that cannot connect sends nothing and hears nothing.
 func (f *jujuFleet) sweep(now time.Duration) {
 	for _, u := range f.units {
+		f.noteLapse(u, now)
 		if c := &u.call; (c.what == stepClaim || c.what == stepExtend) && !c.missed && now-c.sent > f.ttl {
 			c.missed = true
 			f.check.Violate("%s: request %d for its leadership was not answered within %v", u.name(), c.id, f.ttl)

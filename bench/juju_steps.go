@@ -227,12 +227,15 @@ func (f *jujuFleet) granted(u *unit, call jujuCall, now time.Duration) {
 		l.unit = u
 		l.token++
 	}
+	counted := u.leads && !u.lapsed
 	if !u.leads {
 		u.leads, u.since = true, now
-		f.tally.Leading++
 	}
 	u.until, u.due = call.sent+holdFor(f.ttl), now+dueAfter(f.ttl)
 	u.lapsed, u.owed = u.lapsed && u.until < now, 0
+	if !counted && !u.lapsed {
+		f.tally.Leading++
+	}
 	u.gen++
 	u.token = l.token
 	f.check.Granted(u.application(), u.id, l.token, now, u.until)
@@ -258,15 +261,19 @@ func (f *jujuFleet) denied(u *unit, call jujuCall, now time.Duration) {
 }
 
 // noteLapse counts that a leader's own deadline has passed: once, until it is ahead again.
+// Until then it is not counted as leading.
 func (f *jujuFleet) noteLapse(u *unit, now time.Duration) {
 	if u.leads && u.until < now && !u.lapsed {
 		u.lapsed = true
+		f.tally.Leading--
 		f.check.Lapsed()
 	}
 }
 
 func (f *jujuFleet) noLongerLeads(u *unit) {
-	f.tally.Leading--
+	if !u.lapsed {
+		f.tally.Leading--
+	}
 	u.leads, u.lapsed, u.owed = false, false, 0
 	u.gen++
 	if u.struck {

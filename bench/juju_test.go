@@ -322,6 +322,42 @@ func TestJujuLapsesAreSeenInAnswers(t *testing.T) {
 	}
 }
 
+// TestJujuLapsesAreSeenWithoutConnection: a leader that cannot connect lapses, once, and is
+// not counted as leading until it has extended, or is another's.
+func TestJujuLapsesAreSeenWithoutConnection(t *testing.T) {
+	t.Parallel()
+	f, units := twoUnits(t)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.units = units[:]
+	f.granted(units[0], jujuCall{what: stepClaim}, 1)
+	f.hangUp(units[0])
+	for _, c := range []struct {
+		name    string
+		do      func(now time.Duration)
+		at      time.Duration // in quarters of a ttl
+		lapsed  uint64        // since the beginning
+		leading int
+	}{
+		{"before its deadline", f.sweep, 3, 0, 1},
+		{"after it", f.sweep, 4, 1, 0},
+		{"later", f.sweep, 5, 1, 0},
+		{"extended too late again", func(now time.Duration) { f.granted(units[0], jujuCall{what: stepExtend, sent: now / 6}, now) }, 6, 1, 0},
+		{"extended", func(now time.Duration) { f.granted(units[0], jujuCall{what: stepExtend, sent: now}, now) }, 7, 1, 1},
+		{"after that deadline", f.sweep, 11, 2, 0},
+		{"denied", func(now time.Duration) { f.denied(units[0], jujuCall{what: stepExtend, sent: now}, now) }, 12, 2, 0},
+		{"another's", func(now time.Duration) { f.granted(units[1], jujuCall{what: stepClaim, sent: now}, now) }, 12, 2, 1},
+	} {
+		if c.name == "denied" { // it has connected
+			units[0].conn = units[1].conn
+		}
+		c.do(c.at * f.ttl / 4)
+		if _, lapsed, _ := f.check.Counts(); lapsed != c.lapsed || f.tally.Leading != c.leading {
+			t.Errorf("%s: lapsed %d, want %d; %d lead, want %d", c.name, lapsed, c.lapsed, f.tally.Leading, c.leading)
+		}
+	}
+}
+
 // TestJujuUnansweredIsFound: a claim or an extension that is never answered is a violation,
 // once; who waits for a lease to be free waits.
 func TestJujuUnansweredIsFound(t *testing.T) {
