@@ -370,19 +370,22 @@ func (f *flood) outcome(ctx context.Context, began time.Duration, done int, err 
 }
 
 // operate does what an operator does who looks what is the matter, on each member in
-// turn: it must go on in every flood. What has to wait for the call before it is late.
+// turn, until ctx ends: it must go on in every flood. What has to wait for the call before it is
+// late. The last call comes to its end, too.
 func (f *flood) operate(ctx context.Context, who []int, calls []operatorCall) {
 	record, due := f.rec.op("operator"), f.now()
 	for n := 0; ; n++ {
 		due += operatorEvery
-		if sleep(ctx, due-f.now()) != nil {
+		// Where a call ended late, the next is due at once, and sleep need not see that ctx has ended.
+		if sleep(ctx, due-f.now()) != nil || ctx.Err() != nil {
 			return
 		}
-		call, cancel := context.WithTimeout(ctx, floodPatience)
+		whole := context.WithoutCancel(ctx)
+		call, cancel := context.WithTimeout(whole, floodPatience)
 		err := calls[n%len(calls)](call, who[n%len(who)])
 		cancel()
-		f.run.outcome(ctx, record, due, err)
-		if err != nil && ctx.Err() == nil {
+		f.run.outcome(whole, record, due, err)
+		if err != nil {
 			f.check.Violate("an operator's call %d failed in a flood: %v", n%len(calls), err)
 		}
 	}
