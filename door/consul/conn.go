@@ -284,7 +284,7 @@ func (c *conn) refuse(p *park.Conn, bad *refusal) {
 	} else {
 		c.door.counts.malformed.Add(1)
 	}
-	if p.Send(refusalReply(bad)) == nil {
+	if p.Send(c.door.refusalReply(bad)) == nil {
 		p.Finish(nil)
 	}
 }

@@ -29,6 +29,7 @@ func startRude(t *testing.T) (m *member, shut func(bool)) {
 		t.Fatal(err)
 	}
 	m = startPiped(t, func(c *Config) { c.Admission = lanes })
+	m.door.jitter = func() float64 { return 0 } // nothing is added to the hint
 	return m, func(on bool) {
 		lanes.SetMemory(0, 1)
 		if on {

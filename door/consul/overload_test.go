@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/incumbent-dev/incumbent/admit"
@@ -39,7 +40,7 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 		if tt.method == http.MethodGet {
 			want = http.StatusTooManyRequests
 		}
-		if a.StatusCode != want || err != nil || after < 1 || after > 4 {
+		if a.StatusCode != want || err != nil || after < 1 || after > 3 {
 			t.Errorf("%s %s: %s, Retry-After %q", tt.method, tt.path, a.Status, a.Header.Get("Retry-After"))
 		}
 	}
@@ -50,6 +51,23 @@ func TestG41_ARefusalSaysWhenToComeBack(t *testing.T) {
 	if a := m.do("PUT", "/v1/kv/a", "x"); a.StatusCode != http.StatusOK || a.Header.Get("Retry-After") != "" {
 		t.Errorf("afterwards: %s", a.Status)
 	}
+}
+
+// Who is refused at the same time is told times to come back that differ by whole seconds, though
+// what is left of the hint is a part of one.
+func TestG41_WhoIsRefusedTogetherComesBackSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, shut := startRude(t)
+		shut(true)
+		for jitter, want := range map[float64]string{0: "1", 0.5: "2", 0.999: "3"} {
+			m.door.jitter = func() float64 { return jitter }
+			c := m.dial()
+			c.write(head("GET", "/v1/kv/a", ""))
+			if a := c.read(""); a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") != want {
+				t.Errorf("%s, Retry-After %q, want %q", a.Status, a.Header.Get("Retry-After"), want)
+			}
+		}
+	})
 }
 
 // Lists of keys are refused with other lists, before reads of single keys are.

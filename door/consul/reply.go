@@ -3,21 +3,28 @@ package consul
 import (
 	"bytes"
 	"compress/gzip"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 )
 
+// retryAfter is the Retry-After of who is to stay away for some time at least: whole seconds, as the
+// header has them, and up to two more. Most hints are a part of a second, so that without these who
+// is refused at the same time would come back at the same time.
+func (d *Door) retryAfter(least time.Duration) string {
+	return strconv.Itoa(int((least+time.Second-1)/time.Second) + int(3*d.jitter()))
+}
+
 // refusalReply is the answer to what is no request.
-func refusalReply(bad *refusal) []byte {
+func (d *Door) refusalReply(bad *refusal) []byte {
 	more := ""
-	if bad == bodiesFull { // who is refused at the same time does not come back at the same time
-		more = "\r\nRetry-After: " + strconv.Itoa(1+rand.N(3))
+	if bad == bodiesFull {
+		more = "\r\nRetry-After: " + d.retryAfter(time.Second)
 	}
 	return []byte("HTTP/1.1 " + strconv.Itoa(bad.status) + " " + http.StatusText(bad.status) +
 		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close" + more + "\r\n\r\n" + bad.text)

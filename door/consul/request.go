@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -314,7 +313,7 @@ func (r *request) failFor(err error) {
 	status, text := errorReply(err)
 	var e *incumbent.Error
 	if errors.As(err, &e) && e.RetryAfter > 0 && status == http.StatusTooManyRequests {
-		r.setHeader("Retry-After", strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10))
+		r.setHeader("Retry-After", r.door.retryAfter(e.RetryAfter))
 	}
 	if status == http.StatusTooManyRequests && r.leaderIsBusy() {
 		status, text = http.StatusServiceUnavailable, textLeaderBusy
