@@ -7,6 +7,7 @@ import (
 	"path"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,8 +30,9 @@ const (
 func DefaultMemoryLimit() int64 { return defaultMemoryLimit(os.DirFS("/")) }
 
 // defaultMemoryLimit is three quarters of the memory that there is: that of the
-// process's control group if it has a limit, or of the machine. The rest is for the
-// kernel's buffers and pages of files, which a control group is charged for.
+// process's control group if it has a limit, or of the machine. Beyond memory.high a
+// group is slowed down rather than ended, so it counts as a limit too. The rest is for
+// the kernel's buffers and pages of files, which a control group is charged for.
 func defaultMemoryLimit(root fs.FS) int64 {
 	have := int64(unlimited)
 	for _, name := range memoryFiles(root) {
@@ -57,10 +59,14 @@ func defaultMemoryLimit(root fs.FS) int64 {
 	return max(have/4*3, minMemoryLimit)
 }
 
+// cgroups is where control groups are mounted.
+const cgroups = "sys/fs/cgroup"
+
 // memoryFiles are where limits of control groups stand, of both versions: each group's
 // above this process's own, too. Within a container, its own is the root.
 func memoryFiles(root fs.FS) []string {
-	files := []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
+	v1, v2 := []string{"memory.limit_in_bytes"}, []string{"memory.max", "memory.high"}
+	files := append(limitFiles(cgroups, "/", v2), limitFiles(path.Join(cgroups, "memory"), "/", v1)...)
 	data, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return files
@@ -70,18 +76,28 @@ func memoryFiles(root fs.FS) []string {
 		if len(parts) != 3 {
 			continue
 		}
-		in, file := "sys/fs/cgroup", "memory.max"
-		switch {
-		case parts[1] == "memory":
-			in, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		case parts[1] != "":
-			continue
-		}
-		for dir := path.Clean("/" + parts[2]); dir != "/"; dir = path.Dir(dir) {
-			files = append(files, path.Join(in, dir, file))
+		switch controllers, group := parts[1], parts[2]; {
+		case controllers == "":
+			files = append(files, limitFiles(cgroups, group, v2)...)
+		case slices.Contains(strings.Split(controllers, ","), "memory"):
+			// Controllers that share a hierarchy are mounted under all their names; most systems link each to that.
+			files = append(files, limitFiles(path.Join(cgroups, "memory"), group, v1)...)
+			files = append(files, limitFiles(path.Join(cgroups, controllers), group, v1)...)
 		}
 	}
 	return files
+}
+
+// limitFiles are the files of these names in a control group of a hierarchy and in those above it.
+func limitFiles(hierarchy, group string, names []string) (files []string) {
+	for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
+		for _, name := range names {
+			files = append(files, path.Join(hierarchy, dir, name))
+		}
+		if dir == "/" {
+			return files
+		}
+	}
 }
 
 // memoryShare is the part of --memory-limit that Go's heap and stacks may fill

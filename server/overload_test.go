@@ -132,6 +132,11 @@ func TestG39_TheDefaultLimitIsThreeQuartersOfWhatThereIs(t *testing.T) {
 		"a container's":            {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory.max": text("1073741824\n")}, 768 << 20},
 		"of version 1, and none":   {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory/memory.limit_in_bytes": text("9223372036854771712\n")}, 3 << 30},
 		"of a group above its own": {fstest.MapFS{"proc/self/cgroup": text("0::/a.slice/b.service\n"), "sys/fs/cgroup/a.slice/memory.max": text("2147483648\n"), "sys/fs/cgroup/a.slice/b.service/memory.max": text("max\n")}, 1536 << 20},
+		"slowed down before":       {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "sys/fs/cgroup/memory.max": text("2147483648\n"), "sys/fs/cgroup/memory.high": text("1073741824\n")}, 768 << 20},
+		"a group above slows down": {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "proc/self/cgroup": text("0::/a.slice/b.service\n"), "sys/fs/cgroup/a.slice/memory.high": text("1073741824\n"), "sys/fs/cgroup/a.slice/b.service/memory.high": text("max\n")}, 768 << 20},
+		"of version 1":             {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "proc/self/cgroup": text("4:memory:/x\n3:cpu:/y\n"), "sys/fs/cgroup/memory/x/memory.limit_in_bytes": text("1073741824\n")}, 768 << 20},
+		"with another controller":  {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "proc/self/cgroup": text("4:cpuset,memory:/x\n"), "sys/fs/cgroup/memory/x/memory.limit_in_bytes": text("1073741824\n")}, 768 << 20},
+		"mounted by both names":    {fstest.MapFS{"proc/meminfo": meminfo("4194304"), "proc/self/cgroup": text("4:cpuset,memory:/x\n"), "sys/fs/cgroup/cpuset,memory/x/memory.limit_in_bytes": text("1073741824\n")}, 768 << 20},
 		"very little":              {fstest.MapFS{"proc/meminfo": meminfo("1024")}, minMemoryLimit},
 	} {
 		if got := defaultMemoryLimit(tt.root); got != tt.want {
