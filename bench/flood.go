@@ -35,7 +35,8 @@ const (
 	caughtUpIn    = 30 * time.Second // all members are, after a flood of clients that behave badly
 )
 
-// The operations of a flood: requests that were executed, and those that were refused.
+// The operations of a flood: requests that were executed, and those that were refused. What
+// they took counts from when a client took them up, not from when they were due.
 const (
 	floodDone    = "flood"
 	floodRefused = "flood-refused"
@@ -120,7 +121,7 @@ type flood struct {
 	half     time.Duration // when half of the time was over, and how many of them were done then
 	halfDone int64
 	offered  atomic.Int64
-	unsent   atomic.Int64 // for which no client was free: each had a request under way
+	unsent   atomic.Int64 // beyond what the clients could take up: each had a request under way, and as many waited
 	lateOnes atomic.Int64 // requests that were not answered in time, or broke
 	denied   atomic.Int64 // operations that were done: what was asked for is another's
 
@@ -276,8 +277,9 @@ func (f *flood) sets(n, of int) (list []int) {
 	return list
 }
 
-// pace says when requests are due, at most as long as clients are free: those that are
-// not could not be answered either, and are counted.
+// pace says when requests are due. While all clients have one under way, as many more wait for
+// them at most; what is due beyond that could not be answered either, and is counted. How long a
+// request waited is not measured: see [flood.client].
 func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 	began := f.now()
 	for sent := 0; ctx.Err() == nil; {
@@ -293,7 +295,8 @@ func (f *flood) pace(ctx context.Context, rate float64, due chan<- struct{}) {
 	}
 }
 
-// client asks whenever something is due. c is made when it is needed if it is nil.
+// client asks whenever something is due, which counts from then on. c is made when it is needed
+// if it is nil, and that it is made counts too.
 func (f *flood) client(ctx context.Context, c *floodClient, member, n int, due <-chan struct{}) {
 	defer func() { c.end() }()
 	for i := 0; ; i++ {
@@ -353,7 +356,8 @@ func (f *flood) patience(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// outcome records a request, and returns when the server wants its next one.
+// outcome records a request that a client took up at began, and returns when the server wants
+// its next one.
 func (f *flood) outcome(ctx context.Context, began time.Duration, done int, err error) (wait time.Duration) {
 	now := f.now()
 	f.done.Add(int64(done))

@@ -11,6 +11,14 @@
 // latency counts from the intended start of a request, so that a server which
 // stalls is charged for what it kept waiting.
 //
+// The requests of a flood are the exception. They are due at a rate, but each counts
+// from when one of the flood's clients, of which there are so many, takes it up: how
+// long it waited for that is in no latency. While all clients wait for answers at most
+// as many requests wait for a client; those that are due beyond that are not sent, and
+// the facts say how many (unsent_share). So latencies of floods say how long servers
+// take for what they are sent. What a flood costs others is in the latencies of the
+// agents and operators beside it, which are of the intended start.
+//
 // # Correctness
 //
 // Every play reports what its agents came to believe to a [Checker]: two
