@@ -18,7 +18,10 @@ const (
 // Action is one thing that is done to the servers, at its time, while the fleet
 // goes on.
 type Action struct {
-	After Duration `yaml:"after"` // from the end of the last stage's hold
+	// After is from the end of the last stage's hold. Actions are done one after the other: one that
+	// is due while another is being done, or undone, comes later. How much later, at most, a run's
+	// fact actions_late_max_seconds says.
+	After Duration `yaml:"after"`
 	// Do is what: kill (SIGKILL), stop (SIGSTOP), cut (the network between
 	// members), restart, wipe (SIGKILL, then back with an empty disk), saturate
 	// (busy loops on every core), slow-disk (started again with syncs that take

@@ -93,6 +93,8 @@ func (o *ordeal) playFaults(ctx context.Context, script []Action) error {
 	return o.judge()
 }
 
+// play does what the script says, one after the other: what an action or its end takes, as a flood's
+// does until its last clients are answered, moves those behind it that are due meanwhile.
 func (o *ordeal) play(ctx context.Context, script []Action) error {
 	began := o.now()
 	var events []event
@@ -125,12 +127,20 @@ func (o *ordeal) play(ctx context.Context, script []Action) error {
 		if err := sleep(ctx, began+e.at-o.now()); err != nil {
 			return err
 		}
+		o.noteLate(o.now() - began - e.at)
 		if err := e.do(ctx); err != nil {
 			return err
 		}
 	}
 	// Whoever was to lose a lease by this would have by then.
 	return sleep(ctx, cmp.Or(o.settle, max(2*time.Duration(o.sc.TTL), time.Duration(o.sc.Settle))))
+}
+
+// noteLate notes how much later than planned, at most, an action of this run or its end began: what
+// is measured from some time after that on is measured from so much later on.
+func (o *ordeal) noteLate(late time.Duration) {
+	const name = "actions_late_max_seconds"
+	o.fact(name, max(late.Seconds(), o.noted(name)))
 }
 
 // noteCaughtUp waits until all members have applied what is committed, and notes how long
