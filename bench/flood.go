@@ -118,7 +118,7 @@ type flood struct {
 	accepted *opRecord     // requests that were executed
 	refused  *opRecord     // and those that were refused: how long that took
 	done     atomic.Int64  // operations
-	half     time.Duration // when half of the time was over, and how many of them were done then
+	half     time.Duration // when half of the time was over, and how many of them were done then; 0: it was not
 	halfDone int64
 	offered  atomic.Int64
 	unsent   atomic.Int64 // beyond what the clients could take up: each had a request under way, and as many waited
@@ -188,18 +188,25 @@ func (o *ordeal) flood(ctx context.Context, a Action, who []int) (end func(), er
 		took := (ended - f.began).Seconds()
 		stop()
 		all.Wait()
-		rate := float64(f.done.Load()) / took
-		if done := f.done.Load(); a.Times == 0 && done > f.halfDone { // in the second half there is what is worked on
-			rate = float64(done-f.halfDone) / (ended - f.half).Seconds()
-		}
 		if a.Times > 0 {
 			o.endStep(f.phase())
 		}
-		o.judgeFlood(f, rate, took)
+		o.judgeFlood(f, f.rate(ended), took)
 		if a.Rude {
 			o.catching.Go(func() { o.noteCaughtUp(caught, ended) })
 		}
 	}, nil
+}
+
+// rate is how many operations a second were done of a flood that has ended. Of one that finds out
+// what is carried it is that of the second half, in which there is what is worked on, if it lasted
+// so long: one that began late may not have.
+func (f *flood) rate(ended time.Duration) float64 {
+	from, done := f.began, f.done.Load()
+	if f.action.Times == 0 && f.half > 0 && done > f.halfDone {
+		from, done = f.half, done-f.halfDone
+	}
+	return float64(done) / (ended - from).Seconds()
 }
 
 // phase is what a flood's step is called by.

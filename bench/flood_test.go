@@ -267,6 +267,29 @@ func TestAnOperatorIsAnswered(t *testing.T) {
 	}
 }
 
+// What is carried is found out in the second half of a flood, or in all of one that began so late
+// that it had none.
+func TestWhatIsCarriedIsThatOfTheSecondHalf(t *testing.T) {
+	for name, c := range map[string]struct {
+		times float64
+		half  time.Duration
+		want  float64
+	}{
+		"whole":           {half: 105 * time.Second, want: 160},
+		"without a half":  {want: 100},
+		"more is offered": {times: 2, want: 100},
+	} {
+		f := &flood{action: Action{Times: c.times}, began: 100 * time.Second, half: c.half}
+		f.done.Store(1000)
+		if c.half > 0 {
+			f.halfDone = 200
+		}
+		if got := f.rate(110 * time.Second); got != c.want {
+			t.Errorf("%s: %v a second, want %v", name, got, c.want)
+		}
+	}
+}
+
 // What a flood lacks is a share of the most that was carried at all.
 func TestWhatIsMissingIsOfTheBest(t *testing.T) {
 	o := &ordeal{run: newRun(&Scenario{}, Options{})}
