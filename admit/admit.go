@@ -262,10 +262,10 @@ func (c *Controller) EnterFor(w Who, l Lane, cost int, now int64) (Ticket, error
 	return Ticket{c, now, w, int32(cost), l}, nil
 }
 
-// EnterNext admits work that EnterFor had no room for and that waits since, in line (see
-// [Line]) or until it is tried again, or says why there is none yet (NumReasons: it is
-// admitted). That counts as no refusal, and the work as none that came: it did before. There is
-// room for it some way beyond where others are refused, by [Limits].Min: these ask at any moment
+// EnterNext admits work that waits until there is room for it, in line (see
+// [Line]) or to be tried again, or says why there is none yet (NumReasons: it is
+// admitted). That counts as no refusal, and the work as one that came once it is admitted. There is
+// room for it some way beyond where others are refused, by [Limits].Min or its cost: these ask at any moment
 // and would take every place that becomes free.
 func (c *Controller) EnterNext(w Who, l Lane, cost int, now int64) (Ticket, Reason) {
 	cost, how := c.costOf(cost), again
@@ -351,7 +351,7 @@ type entering uint8
 
 const (
 	once   entering = iota
-	again           // it was refused before and waits since
+	again           // it waits, and has asked before
 	always          // it has to have one
 )
 

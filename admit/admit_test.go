@@ -467,6 +467,18 @@ func TestAnotherDistanceIsLearnt(t *testing.T) {
 	}
 }
 
+// A queue that stands for long is not taken for a distance.
+func TestG41_AQueueIsNoDistance(t *testing.T) {
+	const capacity = 2500
+	m := newModel(t, capacity)
+	m.run(5*time.Second, map[Lane]float64{Claims: capacity / 2})
+	before := m.lanes[Claims].idle
+	m.run(3*time.Minute, map[Lane]float64{Claims: 5 * capacity})
+	if after := m.lanes[Claims].idle; after > before+ms {
+		t.Errorf("work is taken to have %v of its own after minutes of overload, and %v before", time.Duration(after), time.Duration(before))
+	}
+}
+
 // A queue is seen behind work that is not done and leaves at once, such as what is denied.
 func TestG41_WhatIsNotDoneHidesNoQueue(t *testing.T) {
 	const capacity = 1000
@@ -488,6 +500,15 @@ func TestG41_WhatIsNotDoneHidesNoQueue(t *testing.T) {
 	if n := m.Stats()[Claims].Inflight; n != 0 {
 		t.Errorf("%d are under way at the end", n)
 	}
+	// Nor does it keep a limit low, once nothing waits.
+	for now := m.now; m.lanes[Claims].limit < DefaultStart/2; now += int64(DefaultInterval) {
+		if now > m.now+int64(time.Minute) {
+			t.Fatalf("the limit is %d a minute later", m.lanes[Claims].limit)
+		}
+		if err := m.Passes(Who{}, Claims, now); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Who waits and asks again is neither refused once more nor another that came.
@@ -505,6 +526,9 @@ func TestG41_WhoAsksAgainCountsOnce(t *testing.T) {
 	}
 	lane, before := &c.lanes[Claims], c.Stats()[Claims]
 	came := lane.came
+	if c.lanes[Claims].excess() > 8 {
+		t.Errorf("%v times as much came as was let in", c.lanes[Claims].excess())
+	}
 	for range 100 {
 		if _, why := c.EnterNext(Who{}, Claims, 1, 0); why != Delay {
 			t.Fatalf("refused for %v", why)

@@ -47,6 +47,7 @@ const (
 	bestFades = 1 - 1.0/1024           // in a window: by half in some 70 s
 	askFades  = 0.9                    // in a window: by two thirds in a second
 	idleFades = 1 << 13                // windows: by two thirds in a quarter of an hour,
+	farLimit  = 8                      // while there may be no more under way than so many times the least,
 	mostIdle  = int64(time.Second / 2) // until so much
 	waitsOut  = 4                      // targets, for which a lane may wait where it is not to blame
 
@@ -87,8 +88,8 @@ func (l *lane) enter(w Who, cost, now int64, how entering, limits *Limits, rank 
 	switch how {
 	case once:
 		l.came += cost
-	case again:
-		extra = int64(limits.Min)
+	case again: // and what is large would never find so much room
+		extra = max(int64(limits.Min), cost)
 	}
 	full, beyond, above := l.room(w, cost, extra, limits, rank)
 	if full || above.any() {
@@ -96,6 +97,9 @@ func (l *lane) enter(w Who, cost, now int64, how entering, limits *Limits, rank 
 	}
 	if why = refusal(beyond, above, must); why != NumReasons {
 		return why, why == Delay, above
+	}
+	if how == again { // it came when it was let in: then it is not told when to come back
+		l.came += cost
 	}
 	l.take(w, cost)
 	return NumReasons, full, above
@@ -131,7 +135,7 @@ func refusal(beyond bool, above overShare, must must) Reason {
 // by extra more than that, and who has more than their share.
 func (l *lane) room(w Who, cost, extra int64, limits *Limits, rank int) (full, beyond bool, above overShare) {
 	full = l.inflight > 0 && l.inflight+cost > l.limit
-	return full, full && l.inflight+cost > l.limit+slack(rank, limits)+extra, l.account.above(w, cost, l.limit-l.inflight)
+	return full, full && l.inflight+cost > l.limit+slack(rank, limits)+extra, l.account.above(w, cost, l.limit+extra-l.inflight)
 }
 
 // refuses says for what enter would not admit work; NumReasons: it would.
@@ -197,8 +201,11 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		return
 	}
 	before, calm := l.limit, l.inflight == 0
-	if l.finished > 0 {
-		calm = !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions])
+	switch {
+	case l.finished > 0:
+		calm = !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions], limits)
+	case calm: // what is dropped says nothing against it
+		l.limit += max(0, l.usual-l.limit) / 16
 	}
 	if calm {
 		l.calm = now
@@ -278,7 +285,7 @@ func (l *lane) yield(before int64, spare float64, limits *Limits) {
 // adapt moves the limit. The quickest of a window stayed at least as long as
 // the queue that stood all along; beyond what an idle system takes, that is
 // waiting. It reports whether that was more than the target.
-func (l *lane) adapt(lasted, target int64, patient bool) (waits bool) {
+func (l *lane) adapt(lasted, target int64, patient bool, limits *Limits) (waits bool) {
 	if l.idle == 0 || l.quickest < l.idle {
 		l.idle = l.quickest
 	}
@@ -313,9 +320,9 @@ func (l *lane) adapt(lasted, target int64, patient bool) (waits bool) {
 		return false
 	}
 	// Where the leader is farther away now, or the disk is another, no window shows the system
-	// idle any more: what it took then is forgotten, so slowly that a queue which stands for
-	// minutes is not taken for that.
-	if l.idle < mostIdle {
+	// idle any more, however little is under way: what it took then is forgotten, slowly, and no
+	// queue of much is taken for that.
+	if l.limit <= farLimit*int64(limits.Min) && l.idle < mostIdle {
 		l.idle += waited / idleFades
 	}
 	return waited > target

@@ -36,7 +36,7 @@ const (
 	Aside // there is room, not for this: it goes to the end, and the next is asked
 )
 
-// maxAside is how many go to the end in one look: each has been refused, which counts.
+// maxAside is how many go to the end in one look: each is refused, though others would not be.
 const maxAside = 4
 
 // tidyEvery is how often all that wait are asked whether they still do.

@@ -117,13 +117,17 @@ func oneLine(v string) string {
 
 // send sends the answer: body may be shared with other answers, and is never changed.
 func (r *request) send(status int, body []byte) {
-	r.giveBack() // now that the outcome is there, whether or not somebody waits for it
+	idle := r.bare || r.absent
+	switch status {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed:
+		idle = true
+	}
+	r.giveBack(idle) // now that the outcome is there, whether or not somebody waits for it
 	if r.done.Swap(true) {
 		return // the connection is gone, or this is a second answer
 	}
 	r.door.counts.answered(r, status, len(body), r.door.now().Sub(r.began))
-	switch {
-	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusMethodNotAllowed, r.bare, r.absent:
+	if idle {
 		r.spent = r.came + admit.MessageBytes
 	}
 	p := r.conn.parked.Load()

@@ -229,7 +229,7 @@ func (r *request) admit() bool {
 	}
 	r.mu.Unlock()
 	if over {
-		p.Leave()
+		p.Drop()
 	}
 	return !over
 }
@@ -287,12 +287,16 @@ func (r *request) operations() int {
 	return max(1, bytes.Count(r.body, []byte{'{'})/2)
 }
 
-// giveBack gives the place in the lane back.
-func (r *request) giveBack() {
+// giveBack gives the place in the lane back. idle: what was asked for was nothing, or denied.
+func (r *request) giveBack(idle bool) {
 	r.mu.Lock()
 	p := r.place
 	r.place = admit.Place{}
 	r.mu.Unlock()
+	if idle {
+		p.Drop()
+		return
+	}
 	p.Leave()
 }
 

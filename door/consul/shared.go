@@ -133,7 +133,7 @@ type blocked struct {
 
 // await waits for the query. It holds no place in a lane.
 func (r *request) await(spec watch.QuerySpec[*core.View], want watch.Want) {
-	r.giveBack()
+	r.giveBack(false)
 	q, err := r.door.engine.Queries().Query(spec)
 	if err != nil {
 		r.failFor(err)

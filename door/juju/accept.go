@@ -62,6 +62,7 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 			return refusedDraining, true
 		}
 		if shut.forLong(now) {
+			shut.waits = false
 			return why, false
 		}
 		shut.waits = why == refusedOverload

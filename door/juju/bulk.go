@@ -198,6 +198,7 @@ func (k *bulk) cost() int {
 
 // hand hands it in, in its place; not if its connection has ended meanwhile.
 func (k *bulk) hand(p admit.Place) {
+	k.lined = false
 	if k.c.isGone() {
 		p.Drop()
 		k.abandon()
@@ -209,7 +210,7 @@ func (k *bulk) hand(p admit.Place) {
 		return
 	}
 	d := k.c.door
-	k.place, k.handed, k.lined = p, d.monotonic(), false
+	k.place, k.handed = p, d.monotonic()
 	origin := core.Origin{At: d.now(), Door: doorName, Address: k.c.who.address, Principal: k.c.who.principal.String()}
 	d.leases.Do(lease.Call{Origin: origin, Judged: k.judged}, k.ops, func() { d.answers.Put(k) })
 }

@@ -87,14 +87,7 @@ func TestG39_LinesGiveWay(t *testing.T) {
 	}
 	claims.send(claimText(2, "app", "app-0", "60"))
 	eventually(t, "the claim waits", func() bool { return m.door.lines[admit.Claims].Len() == 1 })
-	var small []admit.Ticket
-	for {
-		place, err := lanes.Enter(admit.Small, 1, clock.Load())
-		if err != nil {
-			break
-		}
-		small = append(small, place)
-	}
+	small := fillLane(t, lanes, clock, admit.Small)
 	pins.send(pin(2))
 	eventually(t, "the pin waits", func() bool { return m.door.lines[admit.Small].Len() == 1 })
 	lanes.SetMemory(84, 100) // short for claims

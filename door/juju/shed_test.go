@@ -25,14 +25,20 @@ func crowded(t *testing.T) (m *member, clock *atomic.Int64, lanes *admit.Control
 	return m, clock, lanes
 }
 
-// fill takes all places of the lane of claims, and those that are kept for who waits.
+// fill takes all places of the lane of claims.
 func fill(t *testing.T, lanes *admit.Controller, clock *atomic.Int64) (held []admit.Ticket) {
 	t.Helper()
+	return fillLane(t, lanes, clock, admit.Claims)
+}
+
+// fillLane takes all places of a lane, and those that are kept for who waits.
+func fillLane(t *testing.T, lanes *admit.Controller, clock *atomic.Int64, l admit.Lane) (held []admit.Ticket) {
+	t.Helper()
 	for range 10 {
-		place, err := lanes.Enter(admit.Claims, 1, clock.Load())
+		place, err := lanes.Enter(l, 1, clock.Load())
 		why := admit.NumReasons
 		if err != nil {
-			place, why = lanes.EnterNext(admit.Who{}, admit.Claims, 1, clock.Load())
+			place, why = lanes.EnterNext(admit.Who{}, l, 1, clock.Load())
 		}
 		if why != admit.NumReasons {
 			return held

@@ -135,6 +135,9 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	if err != nil {
 		return r, nil, d.callError(err)
 	}
+	if notProposed(r) {
+		idles(ctx)
+	}
 	e := d.former(who).stored(who, c, r)
 	if r.Err != nil {
 		return r, nil, d.keyError(r.Err, e)

@@ -48,6 +48,9 @@ func (d *Door) tell() {
 		}
 		f := d.former(nil) // after taking: its view is at least as new as all outcomes
 		for _, o := range ops {
+			if notProposed(o.result) {
+				o.place.Drop()
+			}
 			o.place.Leave()
 			o.s.underWay.Add(-1)
 			if o.about != nil {

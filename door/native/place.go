@@ -6,7 +6,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/core"
 )
 
 // callPlace is a call's place in its lane, which the call shares with all that it hands on
@@ -55,6 +57,13 @@ func idles(ctx context.Context) {
 	if p := placeOf(ctx); p != nil {
 		p.idle = true
 	}
+}
+
+// notProposed reports whether an operation ended before anything was done for it: what it asks for
+// is none, or denied.
+func notProposed(r core.Result) bool {
+	kind := incumbent.KindOf(asKind(r.Err))
+	return r.Index == 0 && (kind == incumbent.Denied || kind == incumbent.Invalid)
 }
 
 // notBegun is callError for a call for which nothing was done.

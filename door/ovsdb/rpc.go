@@ -105,8 +105,8 @@ func (r *request) admit() {
 	d.putOff(func() { c.do(r.admit) })
 }
 
-// placeIn gives work a place in its lane, or refuses it. again: it was refused before, waits and
-// goes on waiting; that is not counted once more.
+// placeIn gives work a place in its lane, or refuses it. again: it waits in any case, and is not
+// refused.
 func (c *conn) placeIn(db string, l admit.Lane, cost int, again bool) (admit.Place, error) {
 	if !again {
 		return c.door.lanes.Enter(c.who.work(db), l, cost)
@@ -190,7 +190,7 @@ func (r *request) fail(err error) {
 		return
 	}
 	r.done = true
-	r.place.Leave()
+	r.leave()
 	r.conn.cut(err)
 	r.conn.finished(r.size, r.idle)
 }
@@ -213,12 +213,22 @@ func (r *request) error(value []byte) {
 	r.send([][]byte{append(append(append(append([]byte(`{"id":`), r.id...), `,"result":null,"error":`...), value...), '}')})
 }
 
+// leave gives the request's place back. What was denied, and what this member knows of itself,
+// waits for nothing, and says nothing of the lane.
+func (r *request) leave() {
+	if db, _ := r.text(0); r.idle || db == serverName {
+		r.place.Drop()
+		return
+	}
+	r.place.Leave()
+}
+
 func (r *request) send(bufs [][]byte) {
 	if r.done {
 		panic("ovsdb: a request is answered twice")
 	}
 	r.done = true
-	r.place.Leave()
+	r.leave()
 	r.conn.send(true, false, bufs)
 	r.conn.finished(r.size, r.idle)
 }

@@ -39,7 +39,7 @@ func (s *serverDatabase) try(t *serverTxn) {
 		}
 		t.waited = true
 	}
-	t.request.place.Leave() // what waits holds none
+	t.request.place.Drop() // what waits holds none
 	s.waits[t] = struct{}{}
 	if waits.HasTimeout {
 		f := s.door.feeds.of(serverName)
@@ -66,7 +66,7 @@ func (s *serverDatabase) drop(t *serverTxn) {
 func (s *serverDatabase) retryAll() {
 	s.crowded = false
 	for _, t := range slices.Collect(maps.Keys(s.waits)) { // trying adds some again
-		p, err := s.door.lanes.Enter(t.request.conn.who.work(serverName), laneOfWaits, max(1, len(t.ops)))
+		p, err := t.request.conn.placeIn(serverName, laneOfWaits, max(1, len(t.ops)), true)
 		if err == nil {
 			t.request.place = p
 			s.try(t)

@@ -187,7 +187,7 @@ func (t *txn) look() {
 		t.again((*txn).look)
 		return
 	default: // its time is over; what it waited for may hold by now, and changes something then
-		t.tried = false
+		t.tried, t.admitted = false, false // its place was given back when it began to wait
 		t.admit()
 		return
 	}
