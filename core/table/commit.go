@@ -91,34 +91,41 @@ func (w *work) name(table int) string { return w.schema.Tables[table].Name }
 // collect deletes the rows that are no roots and that nothing refers to any more, and
 // then those that only they referred to.
 func (w *work) collect() *ovs.Error {
-	var work []place
-	consider := func(p place) {
-		if !w.schema.Tables[p.table].IsRoot {
-			work = append(work, p)
-		}
-	}
-	lost := func(_ int, to place) { consider(to) }
+	var list []place
+	lost := func(_ int, to place) { list = append(list, to) }
 	for _, t := range w.order {
 		switch {
 		case t.new == nil:
 			w.references(t.table, strong, t.old, nil, lost)
 		case t.old == nil:
-			consider(t.place)
+			list = append(list, t.place)
 		default:
 			w.references(t.table, strong, t.old, t.new, lost)
 		}
 	}
-	for len(work) > 0 {
-		p := work[len(work)-1]
-		work = work[:len(work)-1]
+	w.collectOf(list)
+	return nil
+}
+
+// collectOf does so of the rows of a list, which have lost a reference, and returns those
+// that it has deleted.
+func (w *work) collectOf(list []place) (gone []place) {
+	lost := func(_ int, to place) { list = append(list, to) }
+	for len(list) > 0 {
+		p := list[len(list)-1]
+		list = list[:len(list)-1]
+		if w.schema.Tables[p.table].IsRoot {
+			continue
+		}
 		r := w.row(p)
 		if r == nil || w.relations[p.table].kept(p.table, p.id) {
 			continue
 		}
 		w.references(p.table, strong, r, nil, lost)
 		w.put(p.table, r, nil)
+		gone = append(gone, p)
 	}
-	return nil
+	return gone
 }
 
 // checkRows refuses more rows, or larger ones, than there may be.
@@ -135,47 +142,68 @@ func (w *work) checkRows() *ovs.Error {
 	return nil
 }
 
-// pruneAll prunes, and collects what lost its last strong reference by it (that stood
-// in one pair with a weak one) until there is nothing left to prune.
-func (w *work) pruneAll() *ovs.Error {
-	for {
-		lost, err := w.prune()
-		if err != nil || !lost {
-			return err
-		}
-		if err := w.collect(); err != nil {
-			return err
-		}
-	}
+// dangling are the weak references that lead nowhere.
+type dangling struct {
+	from []place        // the rows that have them, some more than once
+	to   map[place]bool // where they lead
 }
 
-// prune removes the weak references that lead nowhere, of rows that the transaction has
-// not touched, too. lost: strong ones may have gone with them.
-func (w *work) prune() (lost bool, _ *ovs.Error) {
-	var list []place
+func (d *dangling) add(from, to place) {
+	if d.to == nil {
+		d.to = map[place]bool{}
+	}
+	d.from, d.to[to] = append(d.from, from), true
+}
+
+// addAll adds the references to a row that is gone, of rows that the transaction has not
+// touched, too.
+func (w *work) addAll(d *dangling, gone place) {
+	w.relations[gone.table].from(weak, gone.id, func(table int, from ovs.UUID) { d.add(place{table, from}, gone) })
+}
+
+// pruneAll removes the weak references that lead nowhere, and collects what lost its last
+// strong reference by it (that stood in one pair with a weak one) until there is nothing
+// left to remove. Each time it looks only at what refers to the rows that went last.
+func (w *work) pruneAll() *ovs.Error {
+	var d dangling
 	for _, t := range w.order {
 		if t.new == nil {
-			w.relations[t.table].from(weak, t.id, func(table int, from ovs.UUID) { list = append(list, place{table, from}) })
+			w.addAll(&d, t.place)
 			continue
 		}
 		w.references(t.table, weak, t.new, t.old, func(_ int, to place) {
 			if w.row(to) == nil {
-				list = append(list, t.place)
+				d.add(t.place, to)
 			}
 		})
 	}
-	slices.SortFunc(list, place.compare)
-	for _, p := range slices.Compact(list) {
-		also, err := w.pruneRow(p)
+	for len(d.from) > 0 {
+		lost, err := w.prune(&d)
 		if err != nil {
-			return false, err
+			return err
 		}
-		lost = lost || also
+		d = dangling{}
+		for _, gone := range w.collectOf(lost) {
+			w.addAll(&d, gone)
+		}
+	}
+	return nil
+}
+
+// prune removes references, and returns the rows that lost a strong one with them.
+func (w *work) prune(d *dangling) (lost []place, _ *ovs.Error) {
+	slices.SortFunc(d.from, place.compare)
+	for _, p := range slices.Compact(d.from) {
+		also, err := w.pruneRow(p, d)
+		if err != nil {
+			return nil, err
+		}
+		lost = append(lost, also...)
 	}
 	return lost, nil
 }
 
-func (w *work) pruneRow(p place) (lost bool, _ *ovs.Error) {
+func (w *work) pruneRow(p place, gone *dangling) (lost []place, _ *ovs.Error) {
 	r := w.row(p)
 	n := next(r)
 	for c, column := range w.schema.Tables[p.table].Columns {
@@ -183,34 +211,32 @@ func (w *work) pruneRow(p place) (lost bool, _ *ovs.Error) {
 		if t.Key.Ref != ovs.Weak && t.Value.Ref != ovs.Weak {
 			continue
 		}
-		d := w.pruned(t, r.Columns[c])
+		d := gone.pruned(t, r.Columns[c])
 		if len(d.Keys) < t.Min {
-			return false, ovs.Errorf(ovs.ConstraintError, "column %s of row %s of table %s would have %d elements without its references to rows that are not there, and needs %d",
+			return nil, ovs.Errorf(ovs.ConstraintError, "column %s of row %s of table %s would have %d elements without its references to rows that are not there, and needs %d",
 				column.Name, p.id, w.name(p.table), len(d.Keys), t.Min)
 		}
 		n.Columns[c] = d
 	}
 	w.put(p.table, r, n)
-	w.references(p.table, strong, r, n, func(int, place) { lost = true })
+	w.references(p.table, strong, r, n, func(_ int, to place) { lost = append(lost, to) })
 	return lost, nil
 }
 
-// pruned is a datum without the elements whose weak references lead nowhere.
-func (w *work) pruned(t *ovs.Type, d ovs.Datum) (n ovs.Datum) {
-	stays := func(b *ovs.BaseType, a ovs.Atom) bool {
-		return b.Ref != ovs.Weak || w.row(place{b.Table, a.UUID()}) != nil
-	}
-	for i, k := range d.Keys {
-		if !stays(&t.Key, k) || d.Values != nil && !stays(&t.Value, d.Values[i]) {
+// pruned is a datum without the elements that have these references.
+func (d *dangling) pruned(t *ovs.Type, of ovs.Datum) (n ovs.Datum) {
+	stays := func(b *ovs.BaseType, a ovs.Atom) bool { return b.Ref != ovs.Weak || !d.to[place{b.Table, a.UUID()}] }
+	for i, k := range of.Keys {
+		if !stays(&t.Key, k) || of.Values != nil && !stays(&t.Value, of.Values[i]) {
 			continue
 		}
 		n.Keys = append(n.Keys, k)
-		if d.Values != nil {
-			n.Values = append(n.Values, d.Values[i])
+		if of.Values != nil {
+			n.Values = append(n.Values, of.Values[i])
 		}
 	}
-	if len(n.Keys) == len(d.Keys) {
-		return d
+	if len(n.Keys) == len(of.Keys) {
+		return of
 	}
 	return n
 }

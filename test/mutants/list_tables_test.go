@@ -54,7 +54,7 @@ var ofTables = []mutant{
 		name: "what only a row that goes referred to stays", guarantee: "G01",
 		file: "core/table/commit.go", pkg: "./core/table", test: "^TestModel$",
 		search:  "\t\tw.references(p.table, strong, r, nil, lost)\n\t\tw.put(p.table, r, nil)\n",
-		replace: "\t\tw.put(p.table, r, nil)\n",
+		replace: "\t\t_ = lost\n\t\tw.put(p.table, r, nil)\n",
 	},
 	{
 		name: "rows keep each other from being collected by referring to themselves", guarantee: "G01",
@@ -65,7 +65,7 @@ var ofTables = []mutant{
 	{
 		name: "a weak reference to a row that goes stays", guarantee: "G01",
 		file: "core/table/commit.go", pkg: "./core/table", test: "^TestCommit$",
-		search:  "func(table int, from ovs.UUID) { list = append(list, place{table, from}) })\n",
+		search:  "func(table int, from ovs.UUID) { d.add(place{table, from}, gone) })\n",
 		replace: "func(table int, from ovs.UUID) {})\n",
 	},
 	{
