@@ -131,7 +131,8 @@ func (t *tables) transact(x *core.Exec, d *Database, c *command) core.Result {
 			return core.Result{Err: malformed("malformed operation")}
 		}
 	}
-	p.held, p.bounded = holdsOf(c.locks, x.Held), x.ActiveSchema() >= boundSchema
+	p.held = holdsOf(c.locks, x.Held)
+	p.limitBy(x.ActiveSchema())
 	p.run()
 	if !p.out.Failed {
 		p.commit(t, x)
@@ -234,7 +235,7 @@ func (v *View) Idling(all *core.View, c *Transact) (core.Result, bool) {
 		return core.Result{Err: errOtherSchema(c.Database)}, true
 	}
 	p := play{work: begin(d), ops: c.Operations, held: holdsOf(c.Locks, all.Held), as: restrictedIn(d.Schema, c.Role, c.Roles, c.Client, all.ActiveSchema()), out: &Outcome{}}
-	p.bounded = all.ActiveSchema() >= boundSchema
+	p.limitBy(all.ActiveSchema())
 	// One that fails for sure is answered here whatever it does before: the log takes none.
 	p.dry = !ovs.Fails(c.Operations)
 	if !p.run() {

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -81,4 +82,138 @@ func asError(e *incumbent.Error) error {
 		return nil
 	}
 	return e
+}
+
+// weighing is a database of rows whose sets are large and equal, and of references.
+func weighing(t *testing.T) *world {
+	w := newWorld(t, `{"name":"D","tables":{
+"T":{"isRoot":true,"indexes":[["many","n"]],"columns":{"n":{"type":"integer"},"many":{"type":{"key":"string","min":0,"max":"unlimited"}}}},
+"To":{"isRoot":true,"columns":{"n":{"type":"integer"}}},
+"From":{"isRoot":true,"columns":{"all":{"type":{"key":{"type":"uuid","refTable":"To","refType":"weak"},"min":0,"max":"unlimited"}}}}}}`)
+	var ops, to []string
+	for i := range 20 {
+		ops = append(ops, fmt.Sprintf(`{"op":"insert","table":"T","row":{"n":%d}}`, i))
+	}
+	for i := range 400 {
+		ops = append(ops, fmt.Sprintf(`{"op":"insert","table":"To","uuid-name":"t%d","row":{"n":%[1]d}}`, i))
+		to = append(to, fmt.Sprintf(`["named-uuid","t%d"]`, i))
+	}
+	ops = append(ops, `{"op":"insert","table":"From","row":{"all":["set",[`+strings.Join(to, ",")+`]]}}`)
+	w.run(strings.Join(ops, ","))
+	w.run(`{"op":"update","table":"T","where":[],"row":{"many":` + weighed + `}}`)
+	return w
+}
+
+// weighed is a set of 1,000 texts.
+var weighed = func() string {
+	var list []string
+	for i := range 1000 {
+		list = append(list, fmt.Sprintf(`"text %04d"`, i))
+	}
+	return `["set",[` + strings.Join(list, ",") + `]]`
+}()
+
+// weighedOperations are such as compare much, or change references, with the units of MaxWork
+// that they cost at least. What else is counted costs less.
+var weighedOperations = map[string]struct {
+	ops   string
+	units int
+}{
+	"a select of what is twice":  {`{"op":"select","table":"T","where":[],"columns":["many"]}`, 500},
+	"a select that sorts":        {`{"op":"select","table":"T","where":[],"columns":["_uuid","n"],"sort":["many"]}`, 1000},
+	"the rows of a wait":         {`{"op":"wait","table":"T","where":[],"columns":["many"],"until":"!=","rows":[]}`, 500},
+	"what a wait expects":        {`{"op":"wait","table":"T","where":[["n","==",1]],"columns":["many"],"until":"==","rows":[{"many":` + weighed + `}]}`, 70},
+	"many conditions":            {`{"op":"select","table":"T","where":[` + strings.Repeat(`["n","!=",-1],`, 99) + `["n","!=",-1]],"columns":["n"]}`, 250},
+	"a set that is equal":        {`{"op":"select","table":"T","where":[["many","==",` + weighed + `]],"columns":["_uuid"]}`, 300},
+	"a set that is included":     {`{"op":"select","table":"T","where":[["many","includes",` + weighed + `]],"columns":["_uuid"]}`, 3000},
+	"a set that is excluded":     {`{"op":"select","table":"T","where":[["many","excludes",` + weighed + `]],"columns":["_uuid"]}`, 3000},
+	"an update of what is so":    {`{"op":"update","table":"T","where":[],"row":{"many":` + weighed + `}}`, 300},
+	"a mutation of what is so":   {`{"op":"mutate","table":"T","where":[],"mutations":[["many","insert",` + weighed + `]]}`, 450},
+	"an index":                   {`{"op":"mutate","table":"T","where":[],"mutations":[["n","+=",100]]}`, 3000},
+	"references that go":         {`{"op":"delete","table":"From","where":[]}`, 100},
+	"a large set that is pruned": {`{"op":"delete","table":"To","where":[["n","==",1]]}`, 405},
+	"references that are gone":   {`{"op":"delete","table":"To","where":[]}`, 500},
+}
+
+// spentBy executes operations, and returns the units of MaxWork that they have cost, of
+// which some are left, and whether they were too much.
+func (w *world) spentBy(ops string, weighs bool, left int) (units int, refused bool) {
+	p := play{work: begin(w.database()), ops: w.parse(ops).Operations, out: &Outcome{}}
+	p.bounded, p.weighed, p.spent = true, weighs, MaxWork-left
+	p.run()
+	for _, r := range p.out.Results {
+		refused = refused || r.Err != nil && r.Err.Name == ovs.ResourcesExhausted
+	}
+	if !p.out.Failed {
+		err := p.work.commit(w.s.Index() + 1)
+		refused = err != nil && err.Name == ovs.ResourcesExhausted
+	}
+	return p.spent - MaxWork + left, refused
+}
+
+// What a transaction compares counts for what it may cost, and the references that it
+// changes: large sets that are looked at again and again cost every member more than rows.
+func TestG39_WhatATransactionComparesIsBounded(t *testing.T) {
+	w := weighing(t)
+	for name, c := range weighedOperations {
+		if n, refused := w.spentBy(c.ops, true, MaxWork); n < c.units || refused {
+			t.Errorf("%s: %d units, want %d, refused %v", name, n, c.units, refused)
+		}
+		for _, weighs := range []bool{false, true} {
+			if n, refused := w.spentBy(c.ops, weighs, c.units-1); refused != weighs {
+				t.Errorf("%s, weighed %v: refused %v with %d units of %d", name, weighs, refused, n, c.units-1)
+			}
+		}
+	}
+}
+
+// What a transaction costs follows from what rows say, not from what of them a member
+// shares in memory: who was restored from a snapshot refuses what the others refuse.
+func TestG29_WhatIsComparedCostsAllMembersTheSame(t *testing.T) {
+	w := weighing(t)
+	costs := map[string]int{}
+	for name, c := range weighedOperations {
+		costs[name], _ = w.spentBy(c.ops, true, MaxWork)
+	}
+	w.reload()
+	for name, c := range weighedOperations {
+		if n, _ := w.spentBy(c.ops, true, MaxWork); n != costs[name] {
+			t.Errorf("%s costs %d units, once restored %d", name, costs[name], n)
+		}
+	}
+}
+
+// Rows that differ, as many as a transaction may answer, are not too much to be compared,
+// and to look at a row with a condition or two costs a row.
+func TestG39_WhatIsAnsweredIsNotRefusedForComparing(t *testing.T) {
+	if most := MaxAnswerBytes * (1 + bits.Len(MaxAnswerBytes/rowBytes)) / comparedAsRow; most > MaxWork/2 {
+		t.Errorf("the rows of one answer cost %d units of %d", most, MaxWork)
+	}
+	w := weighing(t)
+	for _, where := range []string{`["n","!=",-1]`, `["n",">=",0]`, `["_uuid","!=",["uuid","` + fixedID + `"]]`} {
+		if n, _ := w.spentBy(`{"op":"select","table":"T","where":[`+where+`],"columns":["_uuid","n"]}`, true, MaxWork); n != 20 {
+			t.Errorf("%s costs %d units for 20 rows", where, n)
+		}
+	}
+	everything := strings.TrimSuffix(strings.Repeat(`{"op":"select","table":"T","where":[]},`, 100), ",")
+	if n, _ := w.spentBy(everything, true, MaxWork); n != 20*100 {
+		t.Errorf("whole rows, which differ, cost %d units", n)
+	}
+}
+
+// A member of before refuses nothing for what it compares, and neither does who replays
+// what it has executed.
+func TestG49_ComparingCostsOnceAllMembersSayThat(t *testing.T) {
+	for _, schema := range []uint32{weighSchema - 1, weighSchema} {
+		w := newWorld(t, `{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"},"s":{"type":"string"}}}}}`)
+		w.must(core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+		w.run(strings.TrimSuffix(strings.Repeat(`{"op":"insert","table":"T","row":{}},`, 100), ","))
+		w.run(`{"op":"update","table":"T","where":[],"row":{"s":"` + strings.Repeat("x", 100<<10) + `"}}`)
+		selects := strings.Repeat(`,{"op":"select","table":"T","where":[],"columns":["s"]}`, 220)
+		for _, ops := range []string{selects[1:], `{"op":"insert","table":"T","row":{"n":1}}` + selects} {
+			if got := w.run(ops); strings.Contains(got, ovs.ResourcesExhausted) != (schema == weighSchema) {
+				t.Errorf("schema %d answers %.100s … %s", schema, got, got[len(got)-100:])
+			}
+		}
+	}
 }

@@ -192,6 +192,11 @@ func (w *work) pruneAll() *ovs.Error {
 
 // prune removes references, and returns the rows that lost a strong one with them.
 func (w *work) prune(d *dangling) (lost []place, _ *ovs.Error) {
+	if w.weighed {
+		if err := w.spend(len(d.from) * referenceBytes / comparedAsRow); err != nil {
+			return nil, err
+		}
+	}
 	slices.SortFunc(d.from, place.compare)
 	for _, p := range slices.Compact(d.from) {
 		also, err := w.pruneRow(p, d)
@@ -205,6 +210,11 @@ func (w *work) prune(d *dangling) (lost []place, _ *ovs.Error) {
 
 func (w *work) pruneRow(p place, gone *dangling) (lost []place, _ *ovs.Error) {
 	r := w.row(p)
+	if w.weighed {
+		if err := w.spend(1 + int(sizeOf(r)/comparedAsRow)); err != nil {
+			return nil, err
+		}
+	}
 	n := next(r)
 	for c, column := range w.schema.Tables[p.table].Columns {
 		t := &column.Type

@@ -64,6 +64,27 @@ func holds(where []ovs.Condition, r *Row) bool {
 	return true
 }
 
+// sizeOfCondition is what a condition compares of a row at most, in bytes.
+func sizeOfCondition(c *ovs.Condition, r *Row) int64 {
+	if c.Column < 0 || c.Function <= ovs.Always {
+		return 0
+	}
+	d := r.Columns[c.Column]
+	switch c.Function {
+	case ovs.Equal, ovs.NotEqual:
+		if len(d.Keys) == len(c.Arg.Keys) {
+			return sizeOfDatum(d)
+		}
+	case ovs.Includes, ovs.Excludes:
+		few, many := d, c.Arg
+		if len(few.Keys) > len(many.Keys) {
+			few, many = many, few
+		}
+		return sizeAmong([]ovs.Datum{few}, len(many.Keys))
+	}
+	return 0
+}
+
 // bestIndex returns the index of which conditions name most columns from the first
 // on, and what they are equal to; nil: there is none.
 func bestIndex(t *ovs.Table, r *relation, where []ovs.Condition) (best *uniqueIndex, keys []ovs.Datum) {

@@ -170,6 +170,9 @@ func next(r *Row) *Row {
 	return &Row{UUID: r.UUID, Version: r.Version, Columns: slices.Clone(r.Columns)}
 }
 
+// sizeOfNext is what making it costs, counted as bytes that are compared.
+func sizeOfNext(r *Row) int64 { return int64(len(r.Columns)) * datumBytes }
+
 func (p *play) update(o *ovs.Operation, res *Result) *ovs.Error {
 	rows, err := p.matching(o.Table, o.Where)
 	if err != nil {
@@ -178,7 +181,14 @@ func (p *play) update(o *ovs.Operation, res *Result) *ovs.Error {
 	if err := p.mayChange("modification of", o.Table, rows, len(o.Row), func(i int) int { return o.Row[i].Column }); err != nil {
 		return err
 	}
+	given := int64(0)
+	for _, v := range o.Row {
+		given += sizeOfDatum(v.Value)
+	}
 	for _, r := range rows {
+		if err := p.compares(given + sizeOfNext(r)); err != nil {
+			return err
+		}
 		n := next(r)
 		for _, v := range o.Row {
 			if !equal(n.Columns[v.Column], v.Value) {
@@ -211,7 +221,14 @@ func (p *play) mutate(o *ovs.Operation, res *Result) *ovs.Error {
 		return err
 	}
 	columns := p.schema.Tables[o.Table].Columns
+	given := int64(0)
+	for i := range o.Mutations {
+		given += sizeOfDatum(o.Mutations[i].Arg)
+	}
 	for _, r := range rows {
+		if err := p.compares(given + sizeOfNext(r)); err != nil {
+			return err
+		}
 		n := next(r)
 		for i := range o.Mutations {
 			m := &o.Mutations[i]
@@ -255,13 +272,20 @@ func (p *play) selects(o *ovs.Operation, r *Result) *ovs.Error {
 	if err != nil {
 		return err
 	}
-	sortBy(rows, o.Sort)
+	if err := p.sortBy(rows, o.Sort); err != nil {
+		return err
+	}
 	r.Table, r.Columns = o.Table, o.Columns
-	seen := newTree(compareKeys)
+	seen, differ := newTree(compareKeys), slices.Contains(o.Columns, ovs.ColumnUUID) // then they do, and are not compared
 	for _, row := range rows {
 		is := project(row, o.Columns)
-		if _, there := seen.Set(is); there {
-			continue
+		if !differ {
+			if err := p.compares(sizeAmong(is, seen.Len())); err != nil {
+				return err
+			}
+			if _, there := seen.Set(is); there {
+				continue
+			}
 		}
 		if err := p.answer(is); err != nil {
 			return err
@@ -272,9 +296,9 @@ func (p *play) selects(o *ovs.Operation, r *Result) *ovs.Error {
 }
 
 // sortBy sorts rows by columns; those of equal ones stay in their order.
-func sortBy(rows []*Row, columns []int) {
+func (p *play) sortBy(rows []*Row, columns []int) *ovs.Error {
 	if len(columns) == 0 {
-		return
+		return nil
 	}
 	type keyedRow struct {
 		key []ovs.Datum
@@ -283,11 +307,15 @@ func sortBy(rows []*Row, columns []int) {
 	list := make([]keyedRow, len(rows))
 	for i, r := range rows {
 		list[i] = keyedRow{project(r, columns), r}
+		if err := p.compares(sizeAmong(list[i].key, len(rows))); err != nil {
+			return err
+		}
 	}
 	slices.SortStableFunc(list, func(a, b keyedRow) int { return compareKeys(a.key, b.key) })
 	for i := range list {
 		rows[i] = list[i].row
 	}
+	return nil
 }
 
 func project(r *Row, columns []int) []ovs.Datum {
@@ -305,7 +333,11 @@ func (p *play) wait(o *ovs.Operation) *ovs.Error {
 		return err
 	}
 	for _, r := range rows {
-		is.Set(project(r, o.Columns))
+		row := project(r, o.Columns)
+		if err := p.compares(sizeAmong(row, is.Len())); err != nil {
+			return err
+		}
+		is.Set(row)
 	}
 	same := true
 	for _, given := range o.Rows {
@@ -315,6 +347,9 @@ func (p *play) wait(o *ovs.Operation) *ovs.Error {
 			}
 		}
 		row := p.expected(o, given)
+		if err := p.compares(sizeAmong(row, is.Len()) + sizeAmong(row, expected.Len())); err != nil {
+			return err
+		}
 		expected.Set(row)
 		if _, there := is.Get(row); !there {
 			same = false

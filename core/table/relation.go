@@ -2,6 +2,7 @@ package table
 
 import (
 	"cmp"
+	"math/bits"
 
 	"github.com/tidwall/btree"
 
@@ -193,14 +194,25 @@ func sizeOf(r *Row) int64 {
 
 func sizeOfColumns(list []ovs.Datum) (n int64) {
 	for _, d := range list {
-		n += datumBytes
-		for _, list := range [...][]ovs.Atom{d.Keys, d.Values} {
-			for _, a := range list {
-				n += atomBytes + int64(len(a.Text()))
-			}
+		n += sizeOfDatum(d)
+	}
+	return n
+}
+
+func sizeOfDatum(d ovs.Datum) int64 {
+	n := int64(datumBytes)
+	for _, list := range [...][]ovs.Atom{d.Keys, d.Values} {
+		for _, a := range list {
+			n += atomBytes + int64(len(a.Text()))
 		}
 	}
 	return n
+}
+
+// sizeAmong is what it costs at most to find columns among n others, in bytes compared.
+// It follows from what they say: what is shared differs between members, and costs less.
+func sizeAmong(list []ovs.Datum, n int) int64 {
+	return sizeOfColumns(list) * int64(1+bits.Len(uint(n)))
 }
 
 const (

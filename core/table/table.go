@@ -52,7 +52,7 @@ const (
 	MaxLoadRows     = 1 << 16          // in one Load
 	LoadRest        = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
 	MaxRowBytes     = 1800 << 10       // of one row, as [Database.Bytes] counts it
-	MaxWork         = 2_000_000        // rows that one transaction looks at; so many atoms of columns that it mutates count as one, and so many bytes of rows that it writes
+	MaxWork         = 2_000_000        // rows that one transaction looks at; so many atoms of columns that it mutates count as one, so many bytes of rows that it writes, and so many bytes that it compares
 	MaxGrowthBytes  = 256 << 20        // by which one transaction may make a database larger at any time, counted as rows are
 	MaxIndexes      = 64               // of a table
 	MaxIndexColumns = 64               // of one of them
@@ -60,6 +60,9 @@ const (
 	atomsAsRow      = 256              // see MaxWork
 	mutationAtoms   = 16               // what a mutation counts as besides its atoms
 	bytesAsRow      = 16 << 10         // see MaxWork
+	comparedAsRow   = 2 << 10          // see MaxWork: bytes, counted as rows are
+	conditionBytes  = 256              // what a condition behind the first counts as at least, of comparedAsRow
+	referenceBytes  = 512              // what a reference that comes or goes counts as, of comparedAsRow
 	columnsAsRow    = 64               // of a row that a wait names
 	HistoryBytes    = 8 << 20          // of the changes that are kept of one database
 	rowBytes        = 96               // what a row costs besides its columns, about
@@ -70,6 +73,10 @@ const (
 // boundSchema is the [core.SchemaVersion] that brought MaxGrowthBytes, limits of indexes, and
 // that all that a transaction writes counts for MaxWork.
 const boundSchema = 11
+
+// weighSchema is the [core.SchemaVersion] from which what a transaction compares counts for
+// MaxWork, and the references that it changes.
+const weighSchema = 13
 
 // Row is a row of a table. It never changes.
 type Row = ovs.Row

@@ -20,8 +20,10 @@ type work struct {
 	records   int
 	bytes     int64
 	bounded   bool  // by what a transaction may write while it runs: see boundSchema
+	weighed   bool  // by what it compares: see weighSchema
 	moved     int64 // bytes of rows that were written, or taken away, and are not spent yet
 	mutated   int   // atoms of columns that were mutated, and are not spent yet
+	compared  int64 // bytes that were compared, and are not spent yet
 	spent     int   // of MaxWork
 	answered  int64 // of MaxAnswerBytes
 	dry       bool  // a change is not made, only noted: it is all there is to know
@@ -48,6 +50,11 @@ func begin(d *Database) *work { return beginIn(nil, d) }
 
 func beginIn(b *batch, d *Database) *work {
 	return &work{from: d, batch: b, schema: d.Schema, relations: d.relations, records: d.records, bytes: d.bytes}
+}
+
+// limitBy sets the limits of a schema version that is active.
+func (w *work) limitBy(active uint32) {
+	w.bounded, w.weighed = active >= boundSchema, active >= weighSchema
 }
 
 // undo takes back what was done: the batch goes on with the relations that it has copied.
@@ -101,10 +108,14 @@ func (w *work) put(table int, o, n *Row) {
 			continue
 		}
 		if o != nil {
-			r.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})
+			keys := keysOf(o, columns)
+			w.weigh(sizeAmong(keys, r.unique[i].Len()))
+			r.unique[i].Delete(keyed{keys, o.UUID})
 		}
 		if n != nil {
-			r.unique[i].Set(keyed{keysOf(n, columns), n.UUID})
+			keys := keysOf(n, columns)
+			w.weigh(sizeAmong(keys, r.unique[i].Len()))
+			r.unique[i].Set(keyed{keys, n.UUID})
 		}
 	}
 	w.refer(table, o, n)
@@ -164,6 +175,7 @@ func datumOf(r *Row, column int) ovs.Datum {
 func (w *work) recount(table int, b *ovs.BaseType, o, n *Row, was, is []ovs.Atom) {
 	id, kind := (&RowChange{Old: o, New: n}).ID(), kindOf(b.Ref)
 	count := func(to ovs.Atom, by int) {
+		w.weigh(referenceBytes)
 		w.own(b.Table).count(kind, ref{to.UUID(), table, id, 0}, by)
 	}
 	for len(was) > 0 || len(is) > 0 {
@@ -195,12 +207,27 @@ func (w *work) matching(table int, where []ovs.Condition) (rows []*Row, err *ovs
 		if err = w.spend(1); err != nil {
 			return false
 		}
-		if holds(where, r) {
+		var ok bool
+		if ok, err = w.holds(where, r); ok {
 			rows = append(rows, r)
 		}
-		return true
+		return err == nil
 	})
 	return rows, err
+}
+
+// holds reports whether all conditions hold for a row, and counts what they compare. The
+// first is part of looking at the row, unless it compares much.
+func (w *work) holds(where []ovs.Condition, r *Row) (bool, *ovs.Error) {
+	if !w.weighed {
+		return holds(where, r), nil
+	}
+	n, ok := int64(0), true
+	for i := 0; ok && i < len(where); i++ {
+		n += max(conditionBytes, sizeOfCondition(&where[i], r))
+		ok = where[i].Holds(r)
+	}
+	return ok, w.compares(max(0, n-conditionBytes))
 }
 
 // spend counts work towards what one transaction may cost every member.
@@ -222,6 +249,24 @@ func (w *work) written() *ovs.Error {
 	}
 	n := w.moved / bytesAsRow
 	w.moved -= n * bytesAsRow
+	if err := w.spend(int(n)); err != nil {
+		return err
+	}
+	return w.compares(0)
+}
+
+// weigh notes bytes that are compared, for who counts them next.
+func (w *work) weigh(bytes int64) {
+	if w.weighed {
+		w.compared += bytes
+	}
+}
+
+// compares counts bytes that are compared.
+func (w *work) compares(bytes int64) *ovs.Error {
+	w.weigh(bytes)
+	n := w.compared / comparedAsRow
+	w.compared -= n * comparedAsRow
 	return w.spend(int(n))
 }
 

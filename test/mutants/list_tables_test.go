@@ -47,8 +47,26 @@ var ofTables = []mutant{
 	{
 		name: "a row that changes keeps what it was in an index", guarantee: "G01",
 		file: "core/table/work.go", pkg: "./core/table", test: "^TestModel$",
-		search:  "\t\t\tr.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})\n",
-		replace: "\t\t\tif n == nil {\n\t\t\t\tr.unique[i].Delete(keyed{keysOf(o, columns), o.UUID})\n\t\t\t}\n",
+		search:  "\t\t\tr.unique[i].Delete(keyed{keys, o.UUID})\n",
+		replace: "\t\t\tif n == nil {\n\t\t\t\tr.unique[i].Delete(keyed{keys, o.UUID})\n\t\t\t}\n",
+	},
+	{
+		name: "what a transaction compares costs nothing", guarantee: "G39",
+		file: "core/table/work.go", pkg: "./core/table", test: "^TestG39_WhatATransactionComparesIsBounded$",
+		search:  "\t\tw.compared += bytes\n",
+		replace: "\t\tw.compared += 0 * bytes\n",
+	},
+	{
+		name: "a member that has been upgraded counts what others compare for nothing", guarantee: "G49",
+		file: "core/table/work.go", pkg: "./core/table", test: "^TestG49_ComparingCostsOnceAllMembersSayThat$",
+		search:  "active >= weighSchema\n",
+		replace: "active > 0\n",
+	},
+	{
+		name: "pruning stops behind the rows that it has let go first", guarantee: "G01",
+		file: "core/table/commit.go", pkg: "./core/table", test: "^TestPruningLooksAtWhatIsGone$",
+		search:  "for _, gone := range w.collectOf(lost) {",
+		replace: "for _, gone := range w.collectOf(lost)[:0] {",
 	},
 	{
 		name: "what only a row that goes referred to stays", guarantee: "G01",
