@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -40,6 +41,51 @@ func TestMonitorsArePipelined(t *testing.T) {
 	wantIDs(t, "its change", c.read(), `{"id":null,"method":"update2","params":["n",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
 	want(t, "its answer", c.read(), `{"error":null,"id":2,"result":{}}`)
 	want(t, "its end", c.read(), `{"error":null,"id":3,"result":{}}`)
+}
+
+// However many changes of its conditions a client asks for at once, they are done one at a
+// time: what others have the feed do meanwhile goes between the first and the second. They
+// are answered in their order, and what is asked of monitors behind them comes behind them.
+func TestChangesOfConditionsTakeTurnsWithOthers(t *testing.T) {
+	const n = 50
+	m := startWithSchema(t)
+	c := m.dial()
+	c.call("transact", insertA)
+	want(t, "the monitor", c.call("monitor_cond", `["T","m0",{"P":{"columns":["name"],"where":[false]}}]`), `{}`)
+	f, x := m.door.feeds.of("T"), m.door.conns.All()[0]
+	let, changed, between := make(chan struct{}), make(chan *monitor, 1), make(chan string, 1)
+	goOn := sync.OnceFunc(func() { close(let) })
+	defer goOn()
+	x.do(func() {
+		changed <- x.session.monitors.get(`"m0"`)
+		f.do(func() { <-let })
+	})
+	mon := <-changed
+	var all strings.Builder
+	for i := 1; i <= n; i++ {
+		all.WriteString(ask(strconv.Itoa(i), "monitor_cond_change", fmt.Sprintf(`["m%d","m%d",{"P":[{"where":[%t]}]}]`, i-1, i, i%2 == 1)))
+	}
+	last := fmt.Sprintf(`"m%d"`, n)
+	c.write(all.String() + ask("100", "monitor_cancel", `[`+last+`]`) + ask("101", "monitor_cond", `["T",`+last+`,{"P":{"columns":["name"]}}]`))
+	await(t, "all are taken", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return x.queued == 0 && x.busy == n+2
+	})
+	x.do(func() { // behind the last of them
+		f.do(func() { between <- mon.id })
+		goOn()
+	})
+	want(t, "the id of the monitor then", <-between, `"m1"`)
+	for i := 1; i <= n; i++ {
+		told := fmt.Sprintf(`{"id":null,"method":"update2","params":["m%d",{"P":{"ID":{"%s`, i, [...]string{`delete":null`, `insert":{"name":"a"}`}[i%2])
+		if got := ids.ReplaceAllString(c.read(), "ID"); !strings.HasPrefix(got, told) {
+			t.Fatalf("the update by change %d: %s", i, got)
+		}
+		want(t, "its answer", c.read(), fmt.Sprintf(`{"error":null,"id":%d,"result":{}}`, i))
+	}
+	want(t, "the end", c.read(), `{"error":null,"id":100,"result":{}}`)
+	wantIDs(t, "another by its id", c.read(), `{"error":null,"id":101,"result":{"P":{"ID":{"initial":{"name":"a"}}}}}`)
 }
 
 // A change of conditions that is refused leaves the monitor its id, and one that was

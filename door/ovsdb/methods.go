@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
@@ -9,11 +10,12 @@ import (
 
 // method is one of those that a client can ask for.
 type method struct {
-	name   string
-	number int // in the counts
-	call   calls.Call
-	serve  func(*conn, *request)
-	first  bool // clients begin with it: see request.fail
+	name    string
+	number  int // in the counts
+	call    calls.Call
+	serve   func(*conn, *request)
+	first   bool // clients begin with it: see request.fail
+	ordered bool // it is about monitors: see request.waits
 }
 
 // methods are all that are served. Serving one never waits.
@@ -37,7 +39,7 @@ var methods = func() map[string]*method {
 		"convert":             convertRequest,
 		"cancel":              unknownRequest, // it is a notification
 	} {
-		m[name] = &method{name: name, call: calls.Must(doorName + "." + name), serve: serve}
+		m[name] = &method{name: name, call: calls.Must(doorName + "." + name), serve: serve, ordered: strings.HasPrefix(name, "monitor")}
 	}
 	for _, name := range []string{"list_dbs", "get_schema", "monitor", "monitor_cond", "monitor_cond_since"} {
 		m[name].first = true

@@ -16,11 +16,11 @@ type monitor struct {
 	place tally.Place // among what its principal has open; of its session
 
 	// Of the feed.
-	id    string   // the same, as of what the feed has done
-	begun bool     // it has been answered
-	later []func() // what was asked for before
-	head  []byte   // what goes before the body of an update
-	group *group   // nil: it is not told of anything
+	id    string // the same, as of what the feed has done
+	begun bool   // it has been answered
+	later func() // what was asked for before; nil: nothing
+	head  []byte // what goes before the body of an update
+	group *group // nil: it is not told of anything
 	over  bool
 	kept  int64 // bytes that its conditions cost
 }
@@ -92,7 +92,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 // for behind it.
 func (m *monitor) after(task func()) {
 	if !m.begun {
-		m.later = append(m.later, task)
+		m.later = task // no other comes behind a change before it is done, nor behind the end
 		return
 	}
 	task()
@@ -101,10 +101,10 @@ func (m *monitor) after(task func()) {
 func (m *monitor) answered() {
 	m.begun = true
 	m.conn.owed.Add(-1)
-	for _, task := range m.later {
+	if task := m.later; task != nil {
+		m.later = nil
 		task()
 	}
-	m.later = nil
 }
 
 func parseTxn(text string, ok bool) (ovs.UUID, bool) {
@@ -260,11 +260,15 @@ func monitorCondChangeRequest(c *conn, r *request) {
 		return
 	}
 	c.session.monitors.set(next, m) // it has both ids until the change is done, or refused
+	c.session.changing = true
 	m.feed.do(func() {
 		m.after(func() {
 			m.feed.now(func(state contents) {
 				bad := m.change(r, from, state)
-				m.conn.do(func() { m.changed(from, next, bad == nil) }) // before the client can ask again
+				m.conn.do(func() { // before the client can ask again
+					m.changed(from, next, bad == nil)
+					m.conn.goOn()
+				})
 				if bad != nil {
 					r.refuse(bad)
 					return
@@ -274,6 +278,34 @@ func monitorCondChangeRequest(c *conn, r *request) {
 			})
 		})
 	})
+}
+
+// waits reports whether the request waits for a change of one of its connection's monitors that
+// is under way, as all that are about monitors do. A change may look at all rows of its tables
+// twice: by one of each connection at a time, what the feed has to do for others, and what it
+// hands on, has its turn between any two.
+func (r *request) waits() bool {
+	s := &r.conn.session
+	if s.changing && r.method.ordered {
+		s.behind = append(s.behind, r)
+		return true
+	}
+	return false
+}
+
+// goOn serves what has waited for the change that is done now, up to the next one.
+func (c *conn) goOn() {
+	s := &c.session
+	s.changing = false
+	for len(s.behind) > 0 && !s.changing {
+		r := s.behind[0]
+		s.behind[0] = nil
+		s.behind = s.behind[1:]
+		r.admit()
+	}
+	if len(s.behind) == 0 {
+		s.behind = nil
+	}
 }
 
 func longID() *ovs.Error {

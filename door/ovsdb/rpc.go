@@ -57,7 +57,9 @@ func (c *conn) serve(message []byte, size int, fits bool) {
 			unknownRequest(c, r)
 			return
 		}
-		r.admit()
+		if !r.waits() {
+			r.admit()
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ type session struct {
 	aware    bool // of what happens to databases: set_db_change_aware
 	over     bool // the connection is gone
 	monitors monitorNames
+	changing bool                // the conditions of one of these change
+	behind   []*request          // about monitors, that wait for that
 	txns     map[string]*txn     // that are not answered, by their ids
 	order    []*txn              // the same, in the order in which they came
 	going    bool                // those go on that were held: see next
@@ -68,6 +70,6 @@ func (c *conn) end() {
 	for _, t := range s.order {
 		t.abandon()
 	}
-	s.monitors, s.txns, s.order, s.putOff = nil, nil, nil, nil
+	s.monitors, s.behind, s.txns, s.order, s.putOff = nil, nil, nil, nil, nil
 	c.endLocks()
 }
