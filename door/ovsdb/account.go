@@ -2,6 +2,7 @@ package ovsdb
 
 import (
 	"crypto/x509"
+	"time"
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
@@ -90,6 +91,16 @@ func (d *Door) named(name string) auth.Resource {
 // origin is that of what a caller asks for.
 func (w *caller) origin() core.Origin {
 	return core.Origin{At: w.door.now(), Door: doorName, Address: w.address, Principal: w.principal.String()}
+}
+
+// noteFull logs that a connection ends as its client may not have another monitor, once in a
+// while: whoever is refused comes back.
+func (d *Door) noteFull(who *caller, err error) {
+	now, last := d.now().Unix(), d.told.Load()
+	if now >= last && now < last+int64(fullEvery/time.Second) || !d.told.CompareAndSwap(last, now) {
+		return
+	}
+	d.log.Warn("a client asked for one monitor too many, and is disconnected", "principal", who.principal, "address", who.address, "cause", err)
 }
 
 // note hands on what callers change, and what they are not let do, to whoever counts and

@@ -186,7 +186,7 @@ func TestG39_ConditionsOfAConnectionAreBounded(t *testing.T) {
 		{other, most/2 - 1, true},
 		{one, most/2 + 1, true},
 	} {
-		if bad := step.of.keeps(of(step.bytes)); (bad == nil) != step.fits || bad != nil && bad.Name != ovs.ResourcesExhausted {
+		if bad := step.of.keeps(of(step.bytes)); (bad == nil) != step.fits || bad != nil && faultOf(bad).Name != ovs.ResourcesExhausted {
 			t.Errorf("step %d: %v", i, bad)
 		}
 	}
@@ -209,7 +209,7 @@ func TestConditionsOfAllConnectionsAreBounded(t *testing.T) {
 	keep := func(client string) (m *monitor, kept bool) {
 		m = &monitor{conn: &conn{door: d, shares: admit.Who{Client: admit.KeyOf(client)}}}
 		bad := m.keeps(wishes)
-		if bad != nil && bad.Name != ovs.ResourcesExhausted {
+		if bad != nil && faultOf(bad).Name != ovs.ResourcesExhausted {
 			t.Error(bad)
 		}
 		if n := m.conn.kept.Load(); (n == 0) == (bad == nil) {

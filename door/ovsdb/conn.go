@@ -23,7 +23,8 @@ type conn struct {
 	kept   atomic.Int64  // bytes that the conditions of its monitors cost, of maxConditionBytes
 	probed atomic.Bool   // an echo was asked for since
 	denied atomic.Bool   // a small message found no room, which others may have given back since
-	rests  atomic.Int32  // timers until the end of which nothing is served, as it has not kept to its pace
+	rests  atomic.Int32  // timers until the end of which nothing is read: it has not kept to its pace, or is to be cut off
+	leaves atomic.Bool   // it is to be cut off: see cutLater
 
 	park.Link[*conn] // in door.conns
 
@@ -335,6 +336,26 @@ func (c *conn) cut(err error) {
 	if p := c.parked.Load(); p != nil {
 		p.Close(err)
 	}
+}
+
+// cutLater is cut after a while in which nothing is read, as of [Door.refuseLater]: nobody tells
+// the client to wait before it asks again. Why it ends is in the log.
+func (c *conn) cutLater(err error) {
+	if c.leaves.Swap(true) {
+		return
+	}
+	d := c.door
+	d.counts.refused.Add(1)
+	d.noteFull(c.who, err)
+	if !d.held.Take(0) {
+		c.cut(err)
+		return
+	}
+	c.rests.Add(1)
+	time.AfterFunc(admit.HeldBackFor, func() {
+		d.held.Give(0)
+		c.cut(err)
+	})
 }
 
 // Closed ends what the connection has.

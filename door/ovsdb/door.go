@@ -111,7 +111,8 @@ type Door struct {
 	limits   atomic.Pointer[Limits]
 	counts   counts
 	ticks    atomic.Uint64
-	held     admit.HeldBack // new connections that are refused and not told so yet
+	held     admit.HeldBack // connections that are refused, or end for a quota, and are not closed yet
+	told     atomic.Int64   // when the log was told of one that ends for a quota, in seconds since 1970
 	underWay admit.Room     // bytes of messages that have not come whole, and of those that are not answered, beyond a little of each connection
 	unsent   unsent         // what waits for readers
 	wishes   admit.Room     // bytes that the conditions of monitors cost

@@ -53,6 +53,7 @@ const (
 	pullAgain    = time.Millisecond
 	pullEvents   = 256             // events of a database that are handed on in one turn
 	pullBytes    = 4 << 20         // and what they cost
+	fullEvery    = time.Minute     // that the log says of clients that may not have another monitor
 	tellEvery    = 5 * time.Second // that rows are told of who listens by them
 
 	// Of the _Server database. Clients leave a member that says it is not connected, which it is

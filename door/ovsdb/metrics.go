@@ -13,9 +13,9 @@ var bounds = []float64{.001, .0025, .01, .025, .05, .1, .25, 1, 2.5, 10, 60}
 
 // counts are the door's numbers. All are written from any goroutine.
 type counts struct {
-	connections  atomic.Int64 // accepted and not closed
-	monitors     atomic.Int64 // that are told of changes
-	refused      atomic.Uint64
+	connections  atomic.Int64  // accepted and not closed
+	monitors     atomic.Int64  // that are told of changes
+	refused      atomic.Uint64 // connections that were not let in, or ended, for want of room
 	noTLS        atomic.Uint64
 	unknown      atomic.Uint64 // connections of who may not connect
 	malformed    atomic.Uint64 // connections that ended because of what came on them
@@ -77,7 +77,7 @@ type Count struct {
 type Stats struct {
 	Connections  int              // accepted and not closed
 	Monitors     int              // that are told of changes
-	Refused      uint64           // connections over MaxConnections
+	Refused      uint64           // connections that were not let in for want of room, or ended as their client may not have another monitor
 	NoTLS        uint64           // handshakes that did not succeed
 	Unknown      uint64           // connections of who may not connect
 	Malformed    uint64           // connections that ended because of what came on them

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/tally"
@@ -61,7 +62,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 	}
 	place, err := c.door.cfg.Tally.Take(settings.OpenWatches, c.who.principal, "")
 	if err != nil {
-		r.refuse(faultOf(err))
+		r.full(err)
 		return
 	}
 	m := &monitor{conn: c, feed: c.door.feeds.of(db), version: v, name: name, place: place, id: name, head: headOf(v, r.params[1])}
@@ -145,8 +146,9 @@ func (m *monitor) begin(r *request, state contents, last ovs.UUID) {
 		m.refused(r, bad)
 		return
 	}
-	if bad := m.keeps(wishes); bad != nil {
-		m.refused(r, bad)
+	if err := m.keeps(wishes); err != nil {
+		m.abandon()
+		r.full(err)
 		return
 	}
 	m.limit(wishes)
@@ -335,11 +337,11 @@ func (m *monitor) change(r *request, from string, state contents) *ovs.Error {
 		return faultOf(err)
 	}
 	wishes, bad := f.shape.changed(m.group.wishes(), r.params[2])
-	if bad == nil {
-		bad = m.keeps(wishes)
-	}
 	if bad != nil {
 		return bad
+	}
+	if err := m.keeps(wishes); err != nil {
+		return faultOf(err)
 	}
 	m.head = headOf(m.version, r.params[1])
 	m.move(wishes, state)
@@ -363,21 +365,22 @@ func (m *monitor) move(wishes []wish, state contents) {
 	was.drop(m) // forgets what only that had
 }
 
-// keeps counts what conditions cost that the monitor has in the place of others. Its error
-// says that those of its connection's monitors, or of all, may not cost so much.
-func (m *monitor) keeps(wishes []wish) *ovs.Error {
+// keeps counts what conditions cost that the monitor has in the place of others. Its error,
+// TooLarge or Overloaded, says that those of its connection's monitors, or of all, may not cost
+// so much.
+func (m *monitor) keeps(wishes []wish) error {
 	cost := costOf(wishes)
 	more := cost - m.kept
 	if m.conn.kept.Add(more) > maxConditionBytes && more > 0 {
 		m.conn.kept.Add(-more)
-		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of a connection's monitors take at most %d bytes, each %d and %d for a value and its text", maxConditionBytes, conditionBytes, atomBytes)
+		return incumbent.Errorf(incumbent.TooLarge, "the conditions of a connection's monitors take at most %d bytes, each %d and %d for a value and its text", maxConditionBytes, conditionBytes, atomBytes)
 	}
 	switch d := m.conn.door; {
 	case more < 0:
 		d.wishes.Give(m.conn.shares, -more)
 	case more > 0 && !d.wishes.Take(m.conn.shares, more, d.WishBound()):
 		m.conn.kept.Add(-more)
-		return ovs.Errorf(ovs.ResourcesExhausted, "the conditions of all monitors take more than %d bytes, or more of them than its share are of this client's", d.WishBound())
+		return incumbent.Errorf(incumbent.Overloaded, "the conditions of all monitors take more than %d bytes, or more of them than its share are of this client's", d.WishBound())
 	}
 	m.kept = cost
 	return nil

@@ -1,16 +1,20 @@
 package ovsdb
 
 import (
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core/settings"
 	"github.com/incumbent-dev/incumbent/tally"
 )
 
 // startCounted is a member that counts what is open.
-func startCounted(t *testing.T) *guarded {
+func startCounted(t *testing.T, change ...func(*Config)) *guarded {
 	t.Helper()
 	g := &guarded{guests: &guests{who: operatorO()}, records: &records{}}
 	g.member = startMember(t, func(c *Config) {
@@ -18,6 +22,9 @@ func startCounted(t *testing.T) *guarded {
 		c.Schemas, c.Guard, c.Audit = [][]byte{[]byte(testSchema)}, g.guests, g.records.note
 		c.Tally = tally.New(func() *settings.Values { return settings.Of(group.View()).Values() })
 		c.Anonymous = agentOf("fleet")
+		for _, f := range change {
+			f(c)
+		}
 	})
 	return g
 }
@@ -39,21 +46,22 @@ func TestG39_QuotasStopMonitors(t *testing.T) {
 	}
 	want(t, "the first", begin(one, "1", good), `{}`)
 	want(t, "the second", begin(two, "1", good), `{}`)
-	full := func(what string, c *client) {
+	full := func(what string) {
 		t.Helper()
-		if got := begin(c, "9", good); !strings.Contains(got, "quota.watches") || !strings.Contains(got, `"error":"resources exhausted"`) {
-			t.Errorf("%s: %s", what, got)
-		}
+		c := g.as(agentOf("a"))
+		c.write(ask("7", "monitor_cond", strings.Replace(good, "ID", "9", 1)))
+		t.Log(what)
+		c.ended()
 	}
-	full("a third", one)
+	full("a third")
 	b := g.as(agentOf("b"))
 	want(t, "another's", begin(b, "1", good), `{}`)
 	want(t, "an operator's", begin(g.as(operatorO()), "1", good), `{}`)
 	want(t, "another id", one.call("monitor_cond_change", `["1","2",{}]`), `{}`)
-	full("behind that", one)
+	full("behind that")
 	want(t, "it is canceled", one.call("monitor_cancel", `["2"]`), `{}`)
 	want(t, "the third", begin(one, "3", good), `{}`)
-	full("a fourth", two)
+	full("a fourth")
 	two.conn.Close()
 	one.until("the connection is gone", func() bool { return len(g.door.conns.All()) == 3 })
 	one.until("there is room", func() bool { return begin(one, "4", good) == `{}` })
@@ -70,6 +78,59 @@ func TestG39_QuotasStopMonitors(t *testing.T) {
 		_, _, _, found := g.door.cfg.Tally.Fullest(settings.OpenWatches)
 		return !found
 	})
+}
+
+// Who asks for a monitor that its quota, or the room for conditions, does not allow loses the
+// connection: of an error clients wait for ever, or ask for more. It does after a while in which
+// nothing is read, once however much it asks for, and the log says why, seldom.
+func TestWhoMayHaveNoOtherMonitorIsDisconnected(t *testing.T) {
+	var log buffer
+	g := startCounted(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	if r := g.group.Do(settings.Command{Name: "quota.watches@agent:a", Value: 1}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	const narrow = `["T","ID",{"P":{"columns":["name"],"where":[["name","==","a"]]}}]`
+	a, b := g.as(agentOf("a")), g.as(agentOf("b"))
+	want(t, "the first", a.call("monitor_cond", monitorT), `{}`)
+	for _, x := range g.door.conns.All() {
+		if x.who.principal.Name == "b" {
+			x.kept.Store(maxConditionBytes)
+		}
+	}
+	for i, c := range []*client{a, b} {
+		began := time.Now()
+		for _, id := range []string{"n", "o", "p"} {
+			c.write(ask("7", "monitor_cond", strings.Replace(narrow, "ID", id, 1)))
+		}
+		if c.ended(); time.Since(began) < admit.HeldBackFor {
+			t.Errorf("client %d: the connection ends after %v", i, time.Since(began))
+		}
+	}
+	if n := g.door.Stats().Refused; n != 2 || g.door.held.Len() != 0 {
+		t.Errorf("%d are counted, %d are held back", n, g.door.held.Len())
+	}
+	if text := log.String(); strings.Count(text, "one monitor too many") != 1 || !strings.Contains(text, "principal=agent:a") || !strings.Contains(text, "quota.watches") {
+		t.Errorf("logged: %s", text)
+	}
+	want(t, "whoever comes back later", g.as(agentOf("b")).call("monitor_cond", narrow), `{}`)
+}
+
+// buffer is one that several write to.
+type buffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // A transaction that waits for a change is tried again with each of them, as a monitor is

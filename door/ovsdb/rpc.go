@@ -197,6 +197,16 @@ func (r *request) fail(err error) {
 	r.conn.finished(r.size, r.idle)
 }
 
+// full ends the connection of a client that asks for a new monitor which its quota, or the room
+// for conditions, does not allow: of an error Python's clients wait for ever, and those in C go
+// on with a method that costs more.
+func (r *request) full(err error) {
+	r.done = true
+	r.place.Leave()
+	r.conn.cutLater(err)
+	r.conn.finished(r.size, r.idle)
+}
+
 // drops reports whether the connection ends with an error of a kind: see fail.
 func (r *request) drops(k incumbent.Kind) bool {
 	switch k {
