@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/incumbent-dev/incumbent/admit"
 )
 
 // ask is a request with an id, to be sent together with others.
@@ -142,6 +145,35 @@ func TestWaitsLeaveNothing(t *testing.T) {
 	})
 }
 
+// A transaction that has the id of one that is not answered is refused, and the other goes on
+// and can be canceled.
+func TestTransactionsHaveDifferentIDs(t *testing.T) {
+	const forEver = `["T",{"op":"wait","table":"Q","where":[],"columns":["n"],"until":"==","rows":[{"n":5}]}]`
+	lanes, err := admit.New(admit.Limits{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := startMember(t, func(c *Config) {
+		c.Schemas, c.Admission, c.Limits.Patience = [][]byte{[]byte(testSchema)}, lanes, time.Hour
+	})
+	c := m.dial()
+	c.write(ask("1", "transact", forEver) + ask("1", "transact", insertA) + ask("1", "transact", `["_Server"]`) + ask("1", "echo", `[]`))
+	const refused = `{"error":{"details":"duplicate request ID","error":"syntax error"},"id":1,"result":null}`
+	want(t, "the second", c.read(), refused)
+	want(t, "the third, of another database", c.read(), refused)
+	want(t, "what is no transaction", c.read(), `{"error":null,"id":1,"result":[]}`)
+	c.write(`{"id":null,"method":"cancel","params":[1]}`)
+	want(t, "the first", c.read(), `{"error":"canceled","id":1,"result":null}`)
+	want(t, "what the second would have done", c.call("transact", `["T",{"op":"select","table":"P","where":[]}]`), `[{"rows":[]}]`)
+	want(t, "its id again", c.call("transact", `["T",{"op":"comment","comment":"x"}]`), `[{}]`)
+
+	lanes.SetMemory(2, 1) // beyond all bounds
+	c.write(ask("1", "transact", `["_Server"]`) + ask("1", "transact", `["_Server"]`))
+	want(t, "one behind what waits for a place", c.read(), refused)
+	lanes.SetMemory(0, 1)
+	want(t, "what has waited", c.read(), `{"error":null,"id":1,"result":[]}`)
+}
+
 // Each wait has its own time, and says how long it was.
 func TestWaitsEnd(t *testing.T) {
 	m := startWithSchema(t)
@@ -171,9 +203,8 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	text := strings.Repeat("x", 64<<10)
 	c.call("transact", `["T",{"op":"insert","table":"P","row":{"name":"`+text+`"}}]`)
 	const n = 300
-	look := ask("7", "transact", `["T",{"op":"select","table":"P","where":[],"columns":["name"]}]`)
-	for range n { // the socket takes some of the answers, the queue the others
-		c.write(look)
+	for i := range n { // the socket takes some of the answers, the queue the others
+		c.write(ask(strconv.Itoa(100+i), "transact", `["T",{"op":"select","table":"P","where":[],"columns":["name"]}]`))
 	}
 	var unread int64
 	m.dial().until("it is not read from any more", func() bool {
@@ -190,7 +221,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	if unread > limit+atATime*int64(len(text)+100) {
 		t.Errorf("%d bytes of answers wait, the limit is %d", unread, limit)
 	}
-	answer := make([]byte, len(`{"id":7,"result":[{"rows":[{"name":""}]}],"error":null}`)+len(text))
+	answer := make([]byte, len(`{"id":100,"result":[{"rows":[{"name":""}]}],"error":null}`)+len(text))
 	for range n { // all come once it reads; parsing them would take longer than the rest
 		if _, err := io.ReadFull(c.conn, answer); err != nil {
 			t.Fatal(err)
@@ -355,8 +386,8 @@ func TestWhoWaitsForRoomOfOthersIsReadOn(t *testing.T) {
 // the large messages of others.
 func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {
 	const limit = 20 * smallMessage
-	insert := func(bytes int) string {
-		return ask("7", "transact", `["T",{"op":"insert","table":"P","row":{"name":"`+strings.Repeat("x", bytes)+`"}}]`)
+	insert := func(id string, bytes int) string {
+		return ask(id, "transact", `["T",{"op":"insert","table":"P","row":{"name":"`+strings.Repeat("x", bytes)+`"}}]`)
 	}
 	for name, greed := range map[string]func(g *guarded, crowd func() *client){
 		"unfinished": func(g *guarded, crowd func() *client) {
@@ -370,7 +401,7 @@ func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {
 		},
 		"not answered": func(g *guarded, crowd func() *client) {
 			for range 30 {
-				crowd().write(strings.Repeat(insert(7*smallMessage/10), 3))
+				crowd().write(insert("1", 7*smallMessage/10) + insert("2", 7*smallMessage/10) + insert("3", 7*smallMessage/10))
 			}
 			await(g.tb, "much is under way", func() bool { return g.door.PartialBytes() > 15*smallMessage })
 		},
@@ -395,7 +426,7 @@ func TestG47_NobodyTakesAllRoomForMessages(t *testing.T) {
 			if at := g.door.PartialBytes(); at > limit*4/5+smallMessage {
 				t.Errorf("one has %d bytes under way, limit %d", at, limit)
 			}
-			victim.write(insert(2*smallMessage) + ask("8", "echo", `[]`))
+			victim.write(insert("7", 2*smallMessage) + ask("8", "echo", `[]`))
 			want(t, "what comes behind its message", victim.read(), `{"error":null,"id":8,"result":[]}`)
 			release()
 			wantIDs(t, "its message", victim.answer(), `[{"uuid":["uuid","ID"]}]`)

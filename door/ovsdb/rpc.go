@@ -70,7 +70,7 @@ func (c *conn) serve(message []byte, size int, fits bool) {
 // has to find them.
 func (r *request) admit() {
 	c, d, call := r.conn, r.conn.door, r.method.call
-	if r.done { // it was canceled meanwhile
+	if r.done || r.transacts() && c.twice(r) { // or it was canceled meanwhile
 		return
 	}
 	delete(c.session.putOff, string(r.id))

@@ -57,6 +57,9 @@ func transactRequest(c *conn, r *request) {
 	if !c.mayKnow(r, db) || !c.has(r, db) {
 		return
 	}
+	if c.twice(r) { // another came while that was found out
+		return
+	}
 	t := &txn{conn: c, request: r, name: string(r.id), db: db, feed: c.door.feeds.of(db), came: c.door.now(), stage: due}
 	t.began = t.came
 	if !t.parse() {
@@ -69,6 +72,19 @@ func transactRequest(c *conn, r *request) {
 	s.txns[t.name] = t
 	s.order = append(s.order, t)
 	t.admit()
+}
+
+// twice reports whether a transaction has the id of another one that is not answered, of which
+// that of the database about the server counts only while it waits for a place. Then it has been
+// refused: its answer would look like the other's, which could not be canceled any more.
+func (c *conn) twice(r *request) bool {
+	s := &c.session
+	other := s.putOff[string(r.id)]
+	if s.txns[string(r.id)] == nil && (other == nil || other == r) {
+		return false
+	}
+	r.syntax("duplicate request ID")
+	return true
 }
 
 // parse reads the operations by the schema of now, and judges them; false: it has been
