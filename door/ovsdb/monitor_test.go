@@ -180,6 +180,24 @@ func TestAChangeOfConditionsSaysTheLast(t *testing.T) {
 	want(t, "the same", c.call("monitor_cond_change", `["m","m",{"Q":[`+a+`,{"where":[]},`+b+`]}]`), `{}`)
 }
 
+// A change that says something else than conditions is refused, and changes nothing: it does
+// not ask for all rows.
+func TestAChangeOfConditionsSaysNothingElse(t *testing.T) {
+	m := startWithSchema(t)
+	c := m.dial()
+	c.call("transact", insertA)
+	want(t, "the monitor", c.call("monitor_cond", `["T","m",{"P":{"columns":["name"],"where":[false]}}]`), `{}`)
+	for _, one := range []string{`null`, `true`, `7`, `"where"`, `[]`, `{"wher":[false]}`, `{"where":[false],"select":{}}`, `{"where":[false],"columns":"name"}`, `{"where":null}`} {
+		if got := c.call("monitor_cond_change", `["m","m",{"P":[`+one+`]}]`); !strings.Contains(got, `"error":"syntax error"`) {
+			t.Errorf("%s: %s", one, got)
+		}
+	}
+	want(t, "columns", c.call("monitor_cond_change", `["m","m",{"P":[{"where":[false],"columns":["name"]}]}]`), `{}`)
+	c.write(ask("7", "monitor_cond_change", `["m","m",{"P":[{}]}]`))
+	wantIDs(t, "all rows", c.read(), `{"id":null,"method":"update2","params":["m",{"P":{"ID":{"insert":{"name":"a"}}}}]}`)
+	want(t, "the change", c.answer(), `{}`)
+}
+
 // Rows that have more bytes than are handed on at once come as one object.
 func TestALargeTableIsToldWhole(t *testing.T) {
 	const rows = 40

@@ -188,6 +188,23 @@ func (w *wish) order(t *ovs.Table) *ovs.Error {
 	return nil
 }
 
+// checkChange returns nil if what a client says of a table's conditions has nothing but these, and
+// columns: else it would be taken for one that says none, and all rows would be told.
+func checkChange(t *ovs.Table, v ovs.Value) *ovs.Error {
+	if v.Kind() != ovs.Object {
+		return syntaxError("a change of the conditions of table %s is an object", t.Name)
+	}
+	for i := range v.Members() {
+		switch name, value := v.MemberAt(i); {
+		case name != "columns" && name != "where":
+			return syntaxError("a change of the conditions of table %s has no member %q", t.Name, name)
+		case name == "columns" && value.Kind() != ovs.Array:
+			return syntaxError("columns are an array of names")
+		}
+	}
+	return nil
+}
+
 // changed is wishes with other conditions for some tables: those that are said last of each,
 // as of ovsdb-server. Where none are said they stay what they were.
 func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
@@ -207,6 +224,9 @@ func (x *shape) changed(was []wish, v ovs.Value) ([]wish, *ovs.Error) {
 		}
 		w := &out[k]
 		for _, one := range want.Elements() {
+			if err := checkChange(t, one); err != nil {
+				return nil, err
+			}
 			w.where, w.all = nil, false
 			where, there := one.Member("where")
 			if err := w.narrow(t, where, there); err != nil {
