@@ -34,8 +34,9 @@ type encoder struct {
 	shape   *shape
 	table   int
 	columns []shown
-	old     bool // in the form of the first version of monitors
-	specs   int  // that use it
+	selects selects // which kinds of changes are told, whatever columns show
+	old     bool    // in the form of the first version of monitors
+	specs   int     // that use it
 
 	// What it has written of the change of a row: specs share it.
 	row  *rowChange
@@ -62,7 +63,7 @@ func (e *encoder) append(b []byte, was, is *ovs.Row, k kind) []byte {
 	if k == remove {
 		row = was
 	}
-	if !e.selects(k) {
+	if !e.selects.has(k) {
 		return b
 	}
 	start := len(b)
@@ -78,15 +79,6 @@ func (e *encoder) append(b []byte, was, is *ovs.Row, k kind) []byte {
 		return b[:start]
 	}
 	return append(b, '}')
-}
-
-func (e *encoder) selects(k kind) bool {
-	for _, c := range e.columns {
-		if c.selects.has(k) {
-			return true
-		}
-	}
-	return len(e.columns) == 0 && k != modify
 }
 
 // updates2 writes a row in the form of the second version.

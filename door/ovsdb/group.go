@@ -36,6 +36,7 @@ type group struct {
 type wish struct {
 	table   int
 	columns []shown
+	selects selects         // of all that it asks for of the table: also where that is no column
 	where   []ovs.Condition // in order
 	all     bool
 	known   known // of the database about the server; the zero value elsewhere
@@ -49,7 +50,7 @@ func (f *feed) spec(w *wish, v version) *spec {
 	}
 	e := f.matcher.encs[enc]
 	if e == nil {
-		e = &encoder{key: enc, shape: f.shape, table: w.table, columns: w.columns, old: v == plain}
+		e = &encoder{key: enc, shape: f.shape, table: w.table, columns: w.columns, selects: w.selects, old: v == plain}
 		f.matcher.encs[enc] = e
 	}
 	e.specs++
@@ -67,6 +68,7 @@ func (f *feed) keys(w *wish, v version) (enc, key string) {
 	} else {
 		b = append(b, 2)
 	}
+	b = append(b, byte(w.selects))
 	b = binary.AppendUvarint(b, uint64(len(w.columns)))
 	for _, c := range w.columns {
 		b = append(binary.AppendVarint(b, int64(c.column)), byte(c.selects))
@@ -97,7 +99,7 @@ func (f *feed) keys(w *wish, v version) (enc, key string) {
 func (g *group) wishes() []wish {
 	out := make([]wish, len(g.specs))
 	for i, s := range g.specs {
-		out[i] = wish{table: s.table, columns: s.encoder.columns, where: s.where, all: s.all, known: s.known}
+		out[i] = wish{table: s.table, columns: s.encoder.columns, selects: s.encoder.selects, where: s.where, all: s.all, known: s.known}
 	}
 	return out
 }

@@ -180,6 +180,55 @@ func TestAChangeOfConditionsSaysTheLast(t *testing.T) {
 	want(t, "the same", c.call("monitor_cond_change", `["m","m",{"Q":[`+a+`,{"where":[]},`+b+`]}]`), `{}`)
 }
 
+// Which kinds of changes a client selects holds for the rows of a table, also where it asks for
+// none of its columns: of these it is told that they come and go. Of several requests each may
+// select some; where there are none nothing is told.
+func TestKindsAreSelectedOfTables(t *testing.T) {
+	for _, tt := range []struct {
+		requests                    string
+		rows, insert, gone          string
+		rowsOld, insertOld, goneOld string
+	}{
+		{`[]`, ``, ``, ``, ``, ``, ``},
+		{`{"columns":[]}`, `"initial":{}`, `"insert":{}`, `"delete":null`, `"new":{}`, `"new":{}`, `"old":{}`},
+		{`{"columns":[],"select":{"initial":false,"delete":false}}`, ``, `"insert":{}`, ``, ``, `"new":{}`, ``},
+		{`{"columns":[],"select":{"insert":false}}`, `"initial":{}`, ``, `"delete":null`, `"new":{}`, ``, `"old":{}`},
+		{`{"columns":["name"],"select":{"initial":false,"delete":false}}`, ``, `"insert":{"name":"a"}`, ``, ``, `"new":{"name":"a"}`, ``},
+		{
+			`[{"columns":[],"select":{"insert":false}},{"columns":["name"],"select":{"insert":false,"initial":false,"delete":false}}]`,
+			`"initial":{}`, ``, `"delete":null`, `"new":{}`, ``, `"old":{}`,
+		},
+	} {
+		m := startWithSchema(t)
+		w := m.dial()
+		rows := func(body string) string {
+			if body == "" {
+				return `{}`
+			}
+			return `{"P":{"ID":{` + body + `}}}`
+		}
+		type told struct{ method, update, rows, insert, gone string }
+		for _, v := range []told{{"monitor", "update", tt.rowsOld, tt.insertOld, tt.goneOld}, {"monitor_cond", "update2", tt.rows, tt.insert, tt.gone}} {
+			c := m.dial()
+			change := func(what, ops, body string) {
+				t.Helper()
+				c.write(ask("7", "transact", `["T",`+ops+`]`))
+				if body != "" {
+					wantIDs(t, v.method+" of "+tt.requests+", "+what, c.read(), `{"id":null,"method":"`+v.update+`","params":["m",`+rows(body)+`]}`)
+				}
+				if got := c.answer(); !strings.HasPrefix(got, `[{`) {
+					t.Errorf("%s: %s", ops, got)
+				}
+			}
+			w.call("transact", insertA)
+			wantIDs(t, v.method+" of "+tt.requests, c.call(v.method, `["T","m",{"P":`+tt.requests+`}]`), rows(v.rows))
+			change("an end", `{"op":"delete","table":"P","where":[]}`, v.gone)
+			change("a row", strings.TrimSuffix(strings.TrimPrefix(insertA, `["T",`), `]`), v.insert)
+			w.call("transact", `["T",{"op":"delete","table":"P","where":[]}]`)
+		}
+	}
+}
+
 // A change that says something else than conditions is refused, and changes nothing: it does
 // not ask for all rows.
 func TestAChangeOfConditionsSaysNothingElse(t *testing.T) {

@@ -97,6 +97,7 @@ func (w *wish) readOne(t *ovs.Table, v ovs.Value, method version, chosen map[int
 			return err
 		}
 	}
+	w.selects |= which
 	for _, c := range columns {
 		if _, twice := chosen[c]; twice {
 			return syntaxError("column %s is mentioned more than once", t.At(c).Name)
