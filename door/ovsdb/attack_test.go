@@ -124,6 +124,37 @@ func TestG20_SnapshotsFollowChangesThatNobodyIsToldOf(t *testing.T) {
 	want(t, "behind the end", m.dial().call("monitor_cond", want20), `{}`)
 }
 
+// The first version of monitors takes more parameters than it has, which mean nothing; the others
+// are refused with another number.
+func TestMonitorsHaveTheirParameters(t *testing.T) {
+	const zero = `"00000000-0000-0000-0000-000000000000"`
+	m := startWithSchema(t)
+	c := m.dial()
+	for i, tt := range []struct {
+		method, more string
+		taken        bool
+	}{
+		{"monitor", `,7`, true},
+		{"monitor", `,` + zero + `,null,{}`, true},
+		{"monitor_cond", `,7`, false},
+		{"monitor_cond", `,` + zero, false},
+		{"monitor_cond_since", ``, false},
+		{"monitor_cond_since", `,` + zero + `,7`, false},
+	} {
+		got := c.call(tt.method, fmt.Sprintf(`["T",%d,{"Q":{}}%s]`, i, tt.more))
+		if tt.taken {
+			want(t, tt.method+tt.more, got, `{}`)
+		} else if !strings.Contains(got, `"error":"syntax error"`) {
+			t.Errorf("%s%s: %s", tt.method, tt.more, got)
+		}
+	}
+	for _, params := range []string{`[]`, `["T"]`, `["T","n"]`} {
+		if got := c.call("monitor", params); !strings.Contains(got, `"error":"syntax error"`) {
+			t.Errorf("%s: %s", params, got)
+		}
+	}
+}
+
 // Of a wait that is canceled, or whose connection ends, nothing stays.
 func TestWaitsLeaveNothing(t *testing.T) {
 	m := startWithSchema(t)

@@ -32,7 +32,7 @@ func monitorSinceRequest(c *conn, r *request) { c.monitor(r, since, 4) }
 
 func (c *conn) monitor(r *request, v version, params int) {
 	db, ok := r.text(0)
-	if !ok || len(r.params) != params {
+	if !ok || len(r.params) < params || len(r.params) > params && v != plain { // of the first version it may have more
 		r.syntax("a monitor is of a database, with an id, of tables")
 		return
 	}
@@ -53,7 +53,7 @@ func (c *conn) monitor(r *request, v version, params int) {
 		return
 	}
 	var last ovs.UUID
-	if len(r.params) == 4 {
+	if v == since {
 		text, ok := r.text(3)
 		if last, ok = parseTxn(text, ok); !ok {
 			r.syntax("the id of the last transaction is to be a UUID")
