@@ -35,6 +35,11 @@ func (s *Session) Claim(ctx context.Context, name incumbent.Name, opts ClaimOpti
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
+	if opts.Holder != "" { // before anything is done for it: what a former run held is released for another holder
+		if err := incumbent.ValidateHolder(opts.Holder); err != nil {
+			return nil, err
+		}
+	}
 	e, err := s.expect(ctx, name)
 	if err != nil {
 		return nil, err
@@ -413,7 +418,8 @@ func (s *Session) attemptBy(ctx context.Context, again func(err error, unsure bo
 		if !unsure && newBase(err) != 0 {
 			err = notExecuted(err)
 		}
-		unsure = unsure || a == nil || incumbent.KindOf(err) == incumbent.Unknown
+		kind := incumbent.KindOf(err) // Invalid without an answer: it was not sent
+		unsure = unsure || a == nil && kind != incumbent.Invalid || kind == incumbent.Unknown
 		if err == nil || !retryable(err) || ctx.Err() != nil || a != nil && !again(err, unsure) {
 			return a, unsure, err
 		}

@@ -12,6 +12,9 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
+// hintUTF8 is the hint of a request that cannot be encoded.
+const hintUTF8 = "texts are UTF-8"
+
 // AsError turns an error of a call into an *incumbent.Error: from the detail
 // the server attached, else from the code of the transport. Other errors, and
 // nil, pass through.
@@ -85,7 +88,7 @@ func transportError(call *connect.Error) error {
 		return context.Canceled
 	}
 	if call.Code() == connect.CodeInternal && errors.Is(call, proto.Error) {
-		return incumbent.Errorf(incumbent.Invalid, "the request cannot be written: %s", call.Message()).WithHint("texts are UTF-8")
+		return incumbent.Errorf(incumbent.Invalid, "the request cannot be written: %s", call.Message()).WithHint(hintUTF8)
 	}
 	kind := incumbent.Unknown
 	switch call.Code() {

@@ -58,7 +58,8 @@ func (f *followed) frame(l *link) *apiv1.ClientFrame {
 }
 
 // ask is what asks for it, and hears the answers. nil: it is asked for over another link by
-// now, the session is over, or what it asks for fits into no message. A link that was given up may have frames to handle still:
+// now, the session is over, or what it asks for cannot be sent: it fits into no message, or has
+// a text that is not UTF-8. A link that was given up may have frames to handle still:
 // what the new one begins from is what the cache had then, so they come too late for it.
 func (f *followed) ask(l *link) *apiv1.ClientFrame {
 	after, turn, ok := f.of.begin(func() bool { return f.due(l) })
@@ -67,7 +68,7 @@ func (f *followed) ask(l *link) *apiv1.ClientFrame {
 	}
 	frame := f.of.request(after)
 	frame.TimeoutMs = uint32(maxWait.Milliseconds())
-	if err := fits(frame); err != nil {
+	if _, err := messagesOf([]*apiv1.ClientFrame{frame}); err != nil {
 		f.of.fail(turn, err) // alone, and anew with each link
 		return nil
 	}

@@ -68,6 +68,13 @@ func TestWhatFitsIntoNoMessage(t *testing.T) {
 			t.Errorf("a presence with %d bytes: %v", len(who.Info), err)
 		}
 	}
+	for _, who := range []Presence{{Name: notUTF8}, {Name: "unit/0", Namespace: notUTF8}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := c.Open(ctx, SessionConfig{Presence: who}); incumbent.KindOf(err) != incumbent.Invalid {
+			t.Errorf("a presence that is not UTF-8: %v", err)
+		}
+	}
 	large := NewKeyCache("", WatchKeysOptions{Key: "app", Fields: []string{"value/" + strings.Repeat("a", maxMessageBytes)}})
 	small := NewKeyCache("", WatchKeysOptions{Key: "app"})
 	who := Presence{Name: "unit/0"}
@@ -87,6 +94,66 @@ func TestWhatFitsIntoNoMessage(t *testing.T) {
 	if len(l.pending) > 0 {
 		t.Errorf("%d answers are awaited", len(l.pending))
 	}
+}
+
+// notUTF8 is a text that no message can have.
+const notUTF8 = "\xff"
+
+// What cannot be encoded is refused at once and never sent, and takes no link from its session.
+func TestWhatCannotBeEncodedIsRefused(t *testing.T) {
+	for name, ask := range map[string]func(ctx context.Context, s *Session) error{
+		"put": func(ctx context.Context, s *Session) error { _, err := s.KV("").Put(ctx, notUTF8, nil); return err },
+		"get": func(ctx context.Context, s *Session) error { _, err := s.KV("").Get(ctx, notUTF8); return err },
+		"lock": func(ctx context.Context, s *Session) error {
+			_, err := s.KV("").Lock(ctx, notUTF8, nil, s.ID(), LockOptions{})
+			return err
+		},
+		"transaction": func(ctx context.Context, s *Session) error {
+			_, err := s.Txn("").Put("x", nil).Delete(notUTF8).Commit(ctx)
+			return err
+		},
+		"claim": func(ctx context.Context, s *Session) error {
+			_, err := s.Claim(ctx, named("db"), ClaimOptions{Holder: notUTF8})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := scriptedSession(t)
+				l := s.current()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := ask(ctx, s); incumbent.KindOf(err) != incumbent.Invalid || l.over() {
+					t.Errorf("%v, its stream is over: %v", err, l.over())
+				}
+				m.nothing()
+			})
+		})
+	}
+}
+
+// A session begins although one of the things that it follows cannot be asked for.
+func TestWhatCannotBeAskedForFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := unbegunSession(t)
+		wrong, keys := NewKeyCache("", WatchKeysOptions{Key: notUTF8}), NewKeyCache("", WatchKeysOptions{Prefix: true})
+		s.follows = append(s.follows, s.followedOf(wrong), s.followedOf(keys))
+		done := make(chan error, 1)
+		go func() { done <- s.attach(t.Context(), l, false, time.Second) }()
+		start, watch := m.next(), m.next()
+		m.answerAtOnce(startedFrame(start.Id), snapshotPiece(watch.Id, true, false, 9, "a"))
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := keysOf(keys); len(got) != 1 || incumbent.KindOf(wrong.Err()) != incumbent.Invalid {
+			t.Errorf("%v is followed, the other failed with %v", got, wrong.Err())
+		}
+		if s.Follow(wrong); incumbent.KindOf(wrong.Err()) != incumbent.Invalid || l.over() {
+			t.Errorf("followed once more: %v, its stream is over: %v", wrong.Err(), l.over())
+		}
+		m.nothing()
+	})
 }
 
 // A beat with more than fits into one message needs several, each of which a member takes.
@@ -146,11 +213,14 @@ func TestMessagesOf(t *testing.T) {
 		}
 		next := uint64(0)
 		for _, m := range messages {
-			size := proto.Size(&apiv1.ClientMessage{Frames: m})
-			if len(m) > maxFrames || size > maxFrameBytes && len(m) > 1 || size > maxMessageBytes {
-				t.Errorf("%s: a message of %d frames and %d bytes", name, len(m), size)
+			var in apiv1.ClientMessage
+			if err := proto.Unmarshal(m, &in); err != nil {
+				t.Fatal(err)
 			}
-			for _, f := range m {
+			if n := len(in.Frames); n > maxFrames || len(m) > maxFrameBytes && n > 1 || len(m) > maxMessageBytes {
+				t.Errorf("%s: a message of %d frames and %d bytes", name, n, len(m))
+			}
+			for _, f := range in.Frames {
 				if next++; f.Id != next {
 					t.Errorf("%s: frame %d in place of %d", name, f.Id, next)
 				}

@@ -112,14 +112,14 @@ func (l *link) forget(id uint64) {
 }
 
 // send sends frames that have ids, in order: as one message, or as many as they need. With
-// an error of kind Invalid nothing was sent, for one of them fits into none.
+// an error of kind Invalid nothing was sent: one of them fits into none, or cannot be encoded.
 func (l *link) send(frames ...*apiv1.ClientFrame) error {
 	messages, err := messagesOf(frames)
 	if err != nil {
 		return err
 	}
 	for _, m := range messages {
-		if err := l.stream.Send(m...); err != nil {
+		if err := l.stream.SendEncoded(m); err != nil {
 			l.stream.Close()
 			return incumbent.Errorf(incumbent.Unknown, "stream to %s: %w", l.stream.Member(), err)
 		}
@@ -127,33 +127,27 @@ func (l *link) send(frames ...*apiv1.ClientFrame) error {
 	return nil
 }
 
-// messagesOf splits frames into messages of up to maxFrameBytes and maxFrames, save for a
-// frame that is larger and fits into one alone.
-func messagesOf(frames []*apiv1.ClientFrame) (messages [][]*apiv1.ClientFrame, err error) {
-	first, size := 0, 0
-	for i, f := range frames {
-		if err := fits(f); err != nil {
+// messagesOf encodes frames, as messages of up to maxFrameBytes and maxFrames, save for a
+// frame that is larger and fits into one alone. The error is of kind Invalid: a frame fits into
+// no message, or has a text that is not UTF-8.
+func messagesOf(frames []*apiv1.ClientFrame) (messages [][]byte, err error) {
+	for len(frames) > 0 {
+		n, size := 1, frameHead+proto.Size(frames[0])
+		if size > maxMessageBytes {
+			return nil, incumbent.Errorf(incumbent.Invalid, "the request has %d bytes, limit is %d", size, maxMessageBytes)
+		}
+		for ; n < min(len(frames), maxFrames); n++ {
+			if size += frameHead + proto.Size(frames[n]); size > maxFrameBytes {
+				break
+			}
+		}
+		m, err := encoded(nil, frames[:n])
+		if err != nil {
 			return nil, err
 		}
-		n := frameHead + proto.Size(f)
-		if i > first && (size+n > maxFrameBytes || i-first == maxFrames) {
-			messages = append(messages, frames[first:i])
-			first, size = i, 0
-		}
-		size += n
-	}
-	if first < len(frames) {
-		messages = append(messages, frames[first:])
+		messages, frames = append(messages, m), frames[n:]
 	}
 	return messages, nil
-}
-
-// fits returns an Invalid error for a frame that is larger than a message may be.
-func fits(f *apiv1.ClientFrame) error {
-	if n := frameHead + proto.Size(f); n > maxMessageBytes {
-		return incumbent.Errorf(incumbent.Invalid, "the request has %d bytes, limit is %d", n, maxMessageBytes)
-	}
-	return nil
 }
 
 // post sends frames as send does, and returns where each answer will arrive.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"strings"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
@@ -38,6 +39,9 @@ func (p *Presence) key() string { return presencePrefix + p.Name }
 func (p *Presence) validate() error {
 	if p.none() && (p.Namespace != "" || len(p.Info) > 0) {
 		return incumbent.Errorf(incumbent.Invalid, "the presence has no name")
+	}
+	if !utf8.ValidString(p.Namespace) || !utf8.ValidString(p.Name) {
+		return incumbent.Errorf(incumbent.Invalid, "the presence %q cannot be said", p.Name).WithHint(hintUTF8)
 	}
 	if n := len(p.Namespace) + len(p.Name) + len(p.Info); n > maxPresenceBytes {
 		return incumbent.Errorf(incumbent.Invalid, "the presence has %d bytes, limit is %d", n, maxPresenceBytes)

@@ -197,16 +197,26 @@ func (s *Stream) Member() string { return s.member }
 // Close ends the stream; Serve returns.
 func (s *Stream) Close() error { return s.conn.Close() }
 
-// Send writes one message with the frames. An error ends the stream: it is not
-// known which of the frames arrived.
+// Send writes one message with the frames. With an error of kind Invalid nothing was written:
+// they cannot be encoded. Another ends the stream: it is not known which of the frames arrived.
 func (s *Stream) Send(frames ...*apiv1.ClientFrame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	buf, err := proto.MarshalOptions{}.MarshalAppend(s.room(), &apiv1.ClientMessage{Frames: frames})
+	buf, err := encoded(s.room(), frames)
 	if err != nil {
 		return err
 	}
 	return s.write(buf, ws.OpBinary)
+}
+
+// encoded appends a message with the frames. The error is of kind Invalid: the protocol's texts
+// are UTF-8.
+func encoded(to []byte, frames []*apiv1.ClientFrame) ([]byte, error) {
+	buf, err := proto.MarshalOptions{}.MarshalAppend(to, &apiv1.ClientMessage{Frames: frames})
+	if err != nil {
+		return nil, incumbent.Errorf(incumbent.Invalid, "the request cannot be written: %w", err).WithHint(hintUTF8)
+	}
+	return buf, nil
 }
 
 // SendEncoded writes one message whose bytes are an encoded ClientMessage.
