@@ -268,7 +268,9 @@ func (s *Session) extended(sent time.Duration, leases []*Lease, a *apiv1.TokensE
 			if held == 0 && i < len(a.GetHeldEachMs()) {
 				held = a.GetHeldEachMs()[i]
 			}
-			l.extend(sent + s.margin(held))
+			if !l.extend(sent + s.margin(held)) {
+				l.Held() // one whose deadline has passed lapses
+			}
 		}
 	}
 }

@@ -25,12 +25,17 @@ type Lease struct {
 	timer    *time.Timer
 }
 
+// lookEvery is how often the clock is looked at, at the least, while a lease is held. Timers
+// stand still in suspend: one that was set for all of the time that was left would go on for the
+// rest of it on a machine that resumes behind the deadline.
+const lookEvery = time.Second
+
 func newLease(s *Session, name incumbent.Name, token incumbent.Token, deadline time.Duration) *Lease {
 	l := &Lease{session: s, name: name, token: token, deadline: deadline}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(deadline-s.clock(), l.due)
+	l.timer = time.AfterFunc(min(deadline-s.clock(), lookEvery), l.due)
 	return l
 }
 
@@ -67,7 +72,8 @@ func (l *Lease) Remaining() time.Duration {
 }
 
 // Context is cancelled when the holding is over, or being revoked; its cause says
-// why.
+// why. Where the deadline has passed while the machine was suspended that is within a second
+// of its resuming, whether a server can be reached or not: [Lease.Held] is false at once.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Release gives the lease up at once and tells the server. The next in the queue
@@ -88,10 +94,7 @@ func (l *Lease) extend(deadline time.Duration) bool {
 	if l.ended || l.revoked || now >= l.deadline {
 		return false
 	}
-	if deadline > l.deadline {
-		l.deadline = deadline
-		l.timer.Reset(deadline - now)
-	}
+	l.deadline = max(l.deadline, deadline) // the timer is due before, and finds it
 	return true
 }
 
@@ -101,7 +104,7 @@ func (l *Lease) due() {
 	l.mu.Lock()
 	left := l.deadline - l.session.clock()
 	if left > 0 && !l.ended {
-		l.timer.Reset(left)
+		l.timer.Reset(min(left, lookEvery))
 		l.mu.Unlock()
 		return
 	}

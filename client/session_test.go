@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -146,6 +147,47 @@ func TestG38_HeldIsFalseAfterAPause(t *testing.T) {
 	again := mustClaim(t, session, "db")
 	if again == l || again.Token() <= l.Token() || !again.Held() {
 		t.Errorf("the next holding has token %d after %d", again.Token(), l.Token())
+	}
+}
+
+// A timer stands still while the machine is suspended, and the deadline passes: who is told by
+// the context is told soon after that, and at once where an answer comes first. Else the
+// context ends at the deadline, and no sooner for being looked at.
+func TestG38_AContextEndsSoonAfterSuspend(t *testing.T) {
+	const ttl = time.Hour
+	for name, c := range map[string]struct {
+		asleep   time.Duration
+		answered bool
+		most     time.Duration // from when it has resumed
+	}{
+		"awake":     {0, false, ttl},
+		"suspended": {2 * ttl, false, time.Second},
+		"answered":  {2 * ttl, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := scriptedSession(t)
+				var asleep atomic.Int64
+				awake := s.clock
+				s.clock = func() time.Duration { return awake() + time.Duration(asleep.Load()) }
+				l := s.take(named("db"), 7, s.clock()+ttl/2)
+				l.extend(s.clock() + ttl)
+				resumed := time.Now()
+				asleep.Store(int64(c.asleep))
+				if c.answered {
+					s.extended(s.clock(), []*Lease{l}, &apiv1.TokensExtended{HeldMs: uint32(ttl.Milliseconds())})
+				}
+				if c.most > 0 {
+					<-l.Context().Done()
+				}
+				if took, err := time.Since(resumed), context.Cause(l.Context()); incumbent.KindOf(err) != incumbent.Expired || took > c.most || c.asleep == 0 && took != ttl {
+					t.Errorf("it ended with %v after %v, want %v at most", err, took, c.most)
+				}
+				if !s.givenBack(l.Token()) {
+					t.Error("it is not given back")
+				}
+			})
+		})
 	}
 }
 
