@@ -47,8 +47,9 @@ func (s *Session) run() {
 	}
 }
 
-// beat extends the session and what it holds, and waits for the answers, each for as long as
-// patience at most. It returns when the next one is due: soon, where this one was refused.
+// beat extends the session and what it holds, and waits for the answers, for as long as silence
+// says at most. A member that does not even take what is sent within that time is left. It returns
+// when the next one is due: soon, where this one was refused.
 // False: the link is of no more use.
 func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok bool) {
 	l := s.current()
@@ -66,13 +67,18 @@ func (s *Session) beat(interval, patience time.Duration) (next time.Duration, ok
 	for _, b := range back {
 		frames = append(frames, operation(s.releaseOp(b.name, b.token)))
 	}
+	silence := s.silence(interval, patience)
+	silent := time.NewTimer(silence)
+	defer silent.Stop()
+	taken := l.closeIn(silence)
 	answers, err := l.post(frames...)
-	if err != nil {
+	if inTime := taken(); err != nil {
+		if !inTime {
+			s.leaveMember()
+		}
 		return 0, false
 	}
 	releases := len(frames) - len(back)
-	silent := time.NewTimer(s.silence(interval, patience))
-	defer silent.Stop()
 	ours := true // the session, as far as is known
 	for i, ch := range answers {
 		select {

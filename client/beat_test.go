@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -244,6 +245,72 @@ func TestG43_ABeatHasThePatienceOfConnecting(t *testing.T) {
 				t.Errorf("%+v: kept %v after %v", c, kept, took)
 			}
 			s.drop()
+		})
+	}
+}
+
+// standingStill is a link of a session to a member that takes nothing, of which there are two.
+func (s *Session) standingStill(t *testing.T) (l *link, member net.Conn) {
+	t.Helper()
+	urls := append(s.c.members.urls(), s.c.members.urls()...)
+	s.c.members.list.Store(&urls)
+	near, far := net.Pipe()
+	t.Cleanup(func() { far.Close() })
+	return newLink(&Stream{conn: near, member: "member"}, bufio.NewReader(near), s.event), far
+}
+
+// A member that takes nothing is as silent as one that does not answer, and is left as soon: not
+// when somebody else has waited in vain for it to take what is large.
+func TestWhoTakesNothingIsLeft(t *testing.T) {
+	c := newClient(t, Config{Servers: []string{deadServer}, SilentTimeout: 10 * time.Millisecond})
+	c.saw(1)
+	s := c.newSession(SessionConfig{TTL: time.Hour})
+	l, member := s.standingStill(t)
+	s.adopt(l, &apiv1.Attached{})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.KV("").Put(testContext(t), "x", make([]byte, 100<<10))
+		failed <- err
+	}()
+	if _, err := member.Read(make([]byte, 1)); err != nil { // it is being sent
+		t.Fatal(err)
+	}
+	if _, kept := s.beat(time.Minute, 0); kept {
+		t.Error("the beat was sent")
+	}
+	if i, _ := c.members.current(); i != 1 {
+		t.Error("the next attempt goes to the member that takes nothing")
+	}
+	s.finish(errTaken())
+	if err := <-failed; incumbent.KindOf(err) != incumbent.Unknown {
+		t.Errorf("what it may have taken is said to be %v", err)
+	}
+}
+
+// Nor does a beat or a session that begins wait for longer.
+func TestWhoTakesNothingIsWaitedForAsWhoIsSilent(t *testing.T) {
+	for name, send := range map[string]func(s *Session, l *link) bool{
+		"a beat": func(s *Session, l *link) bool {
+			s.adopt(l, &apiv1.Attached{})
+			_, kept := s.beat(time.Minute, DefaultSilentTimeout)
+			return kept
+		},
+		"a start": func(s *Session, l *link) bool { return s.attach(s.ctx, l, false, DefaultSilentTimeout) == nil },
+		"a page": func(s *Session, l *link) bool {
+			return s.complete(s.ctx, l, &apiv1.Attached{Next: apiName(named("db"))}, DefaultSilentTimeout) == nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l, _ := unbegunSession(t)
+				l.close()
+				l, _ = s.standingStill(t)
+				began := time.Now()
+				if kept := send(s, l); kept || time.Since(began) != DefaultSilentTimeout {
+					t.Errorf("kept %v after %v", kept, time.Since(began))
+				}
+				l.close()
+			})
 		})
 	}
 }

@@ -126,7 +126,7 @@ func (s *Session) connect(ctx context.Context, create bool, patience time.Durati
 }
 
 // leaveMember prefers another member: this one answers, but it cannot reach a
-// leader, and perhaps is the only one that cannot.
+// leader, and perhaps is the only one that cannot; or it takes nothing.
 func (s *Session) leaveMember() {
 	s.mu.Lock()
 	i := s.member
@@ -181,6 +181,7 @@ func (s *Session) begin(ctx context.Context, l *link, create bool, wait, patienc
 		return err
 	}
 	if refused := framesOf(l, s.toAsk(l)); len(refused) > 0 {
+		defer l.closeIn(patience)()
 		return l.send(refused...)
 	}
 	return nil
@@ -189,7 +190,7 @@ func (s *Session) begin(ctx context.Context, l *link, create bool, wait, patienc
 // start opens the session, if it is to be, and attaches it, says who is alive by it,
 // and follows what it follows: all in one message, or the next ones where that would be too
 // large. What fails beside the session
-// itself is repeated alone. The member answers within patience, or says within it that
+// itself is repeated alone. The member takes that within patience, and answers within it, or says within it that
 // others come first, and that it will, if that may take so long as wait; 0: it refuses then.
 func (s *Session) start(ctx context.Context, l *link, create bool, wait, patience time.Duration, follows []*followed) error {
 	s.mu.Lock()
@@ -206,7 +207,9 @@ func (s *Session) start(ctx context.Context, l *link, create bool, wait, patienc
 		start.Then = append(start.Then, s.announce(l))
 	}
 	answer, sent := l.expect(frame), s.clock()
-	if err := l.send(append(frames, framesOf(l, follows)...)...); err != nil {
+	taken := l.closeIn(patience)
+	err := l.send(append(frames, framesOf(l, follows)...)...)
+	if taken(); err != nil {
 		return err
 	}
 	a, err := l.awaitFor(ctx, patience, frame, answer)

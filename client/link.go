@@ -182,10 +182,11 @@ func (l *link) call(ctx context.Context, f *apiv1.ClientFrame) (*apiv1.ServerFra
 	return l.await(ctx, f, answers[0])
 }
 
-// callFor is call for as long as that at most.
+// callFor is call for as long as that at most. Then the link is closed.
 func (l *link) callFor(ctx context.Context, most time.Duration, f *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	defer l.closeIn(most)()
 	return l.call(ctx, f)
 }
 
@@ -230,6 +231,11 @@ func (l *link) cause() error {
 }
 
 func (l *link) close() { l.stream.Close() }
+
+// closeIn closes the link in that time, unless stop is called before: stop reports whether it
+// was. It bounds a send: where a member stands still and takes nothing whoever sends waits, be
+// it for another who sends, and the end of the link ends that.
+func (l *link) closeIn(d time.Duration) (stop func() bool) { return time.AfterFunc(d, l.close).Stop }
 
 // over reports whether the stream has ended.
 func (l *link) over() bool {

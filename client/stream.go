@@ -40,7 +40,7 @@ type Stream struct {
 	member string
 
 	// mu serialises writes and guards buf; held for one write to the kernel,
-	// bounded by streamWriteTimeout.
+	// bounded by streamWriteTimeout and by the end of the stream.
 	mu   sync.Mutex
 	buf  []byte
 	mask [4]byte
