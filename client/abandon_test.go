@@ -50,10 +50,15 @@ func (s *Session) scriptedLink(t *testing.T) *scripted {
 
 // scriptedMember is a link at which the session has not begun.
 func (s *Session) scriptedMember(t *testing.T) (*link, *scripted) {
+	stream, r, m := scriptedStream(t)
+	return newLink(stream, r, s.event), m
+}
+
+func scriptedStream(t *testing.T) (*Stream, *bufio.Reader, *scripted) {
 	near, far := net.Pipe()
 	m := &scripted{t: t, conn: far, frames: make(chan *apiv1.ClientFrame, 1000)}
 	go m.read()
-	return newLink(&Stream{conn: near, member: "member"}, bufio.NewReader(near), s.event), m
+	return &Stream{conn: near, member: "member"}, bufio.NewReader(near), m
 }
 
 func (m *scripted) read() {

@@ -52,8 +52,8 @@ func (c *cached[K, R, E]) Changed() <-chan struct{} {
 }
 
 // Notify has f called whenever Changed would be closed, by the goroutine that reads the
-// session's stream: it must not block, nor look at the cache. It is set before the
-// cache is followed.
+// session's stream: it must not block, nor look at the cache, nor close or detach the session,
+// which wait for it. It is set before the cache is followed.
 func (c *cached[K, R, E]) Notify(f func()) { c.notify = f }
 
 // tell closes the channel. Held: mu.

@@ -109,7 +109,7 @@ func (s *Session) connect(ctx context.Context, create bool, patience time.Durati
 	i, member := s.c.members.current()
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	l, err := s.c.dial(dialing, member, s.event)
+	l, err := s.dial(dialing, member)
 	if err != nil {
 		s.c.members.leave(i)
 		return err

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -92,6 +94,52 @@ func TestG15_WhatAnAbandonedLinkSaysIsNotTaken(t *testing.T) {
 				if got := keysOf(keys); keys.Index() != 9 || !slices.Equal(got, []string{"a=", "b="}) {
 					t.Errorf("index %d with %v", keys.Index(), got)
 				}
+			})
+		})
+	}
+}
+
+// Whoever has closed or left a session is told nothing of what it follows any more.
+func TestNobodyIsToldBehindTheEnd(t *testing.T) {
+	for name, end := range map[string]func(s *Session){
+		"detached": (*Session).Detach,
+		"closed": func(s *Session) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second) // nobody answers
+			defer cancel()
+			_ = s.Close(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l, _ := unbegunSession(t)
+				l.close()
+				stream, r, m := scriptedStream(t)
+				s.c.streams = func(ctx context.Context, _ StreamOptions) (*Stream, *bufio.Reader, error) {
+					return stream, r, ctx.Err()
+				}
+				telling, goOn := make(chan bool), make(chan bool)
+				keys := NewKeyCache("", WatchKeysOptions{Prefix: true})
+				keys.Notify(func() { telling <- true; <-goOn })
+				s.follows = append(s.follows, s.followedOf(keys))
+				opened := make(chan error, 1)
+				go func() { opened <- s.open(t.Context()) }()
+				start, watch := m.next(), m.next()
+				m.answerAtOnce(startedFrame(start.Id), snapshotPiece(watch.Id, true, false, 9, "a"))
+				if err := <-opened; err != nil {
+					t.Fatal(err)
+				}
+				go s.run()
+				<-telling
+				over := make(chan struct{})
+				go func() { end(s); close(over) }()
+				time.Sleep(time.Minute)
+				select {
+				case <-over:
+					t.Error("it has ended while the cache tells of a change")
+				default:
+				}
+				close(goOn)
+				<-over
 			})
 		})
 	}

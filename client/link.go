@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,7 @@ const (
 // link is one stream with its unanswered requests.
 type link struct {
 	stream *Stream
-	done   chan struct{} // closed when the stream has ended; err is set before
+	done   chan struct{} // closed when the stream has ended and all that came is handled; err is set before
 	begun  atomic.Bool   // the session is attached to it, or was
 
 	mu      sync.Mutex // protects the rest; held for map operations only
@@ -35,16 +36,21 @@ type link struct {
 	err     error
 }
 
-// dial opens a link, within [maxPatience], and serves it until it ends. Events, which answer no
-// request, go to event on the reading goroutine.
-func (c *Client) dial(ctx context.Context, member *url.URL, event func(*link, *apiv1.ServerFrame)) (*link, error) {
-	stream, r, err := c.streams(ctx, StreamOptions{Member: member, Timeout: maxPatience})
+// dial opens a link of the session, within [maxPatience], and serves it until it ends.
+func (s *Session) dial(ctx context.Context, member *url.URL) (*link, error) {
+	stream, r, err := s.c.streams(ctx, StreamOptions{Member: member, Timeout: maxPatience})
 	if err != nil {
 		return nil, err
 	}
-	return newLink(stream, r, event), nil
+	l := newLink(stream, r, s.event)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = append(slices.DeleteFunc(s.links, (*link).over), l)
+	return l, nil
 }
 
+// newLink serves a stream until it ends. Events, which answer no request, go to event on the
+// reading goroutine.
 func newLink(stream *Stream, r *bufio.Reader, event func(*link, *apiv1.ServerFrame)) *link {
 	l := &link{stream: stream, done: make(chan struct{}), pending: make(map[uint64]chan *apiv1.ServerFrame), watches: make(map[uint64]func(*apiv1.ServerFrame))}
 	go func() {

@@ -68,6 +68,7 @@ type Session struct {
 	mu      sync.Mutex    // protects the rest; never held across I/O
 	link    *link         // nil while there is none
 	old     *link         // that was given up last
+	links   []*link       // all that were dialed, but for those that were over when another was
 	member  int32         // where link leads, among the client's members
 	changed chan struct{} // closed when link changes
 	closing bool          // no lease begins any more
@@ -226,13 +227,26 @@ func (s *Session) finish(cause error) {
 	s.drop()
 }
 
+// awaitEnd waits until nothing is done for the session any more, which is finished: by its
+// goroutine, nor by those that read its streams and tell what it follows.
+func (s *Session) awaitEnd() {
+	<-s.ended
+	s.mu.Lock()
+	links := s.links
+	s.mu.Unlock()
+	for _, l := range links {
+		<-l.done
+	}
+}
+
 // Detach ends what this process does for the session, which stays open at the server
 // until its ttl has passed: another run may go on with it (SessionConfig.ID) and finds
 // it holding what it held, which is that run's at once with SessionConfig.Alone. Here nothing
-// is held any more.
+// is held any more. Once it has returned neither Retrying nor Attached nor the Notify of a cache
+// is called for the session: none of them may call Detach.
 func (s *Session) Detach() {
 	s.finish(incumbent.Errorf(incumbent.Expired, "the session was left to another run of its client"))
-	<-s.ended
+	s.awaitEnd()
 }
 
 // Close ends the session at the server, which frees what it holds and hands it
@@ -240,7 +254,8 @@ func (s *Session) Detach() {
 // or for a whole ttl, the session ends there when its ttl passes, and Close
 // says so. Closing what is over is no error. A session that was resumed, and has what a
 // former run may believe that it holds, is closed once such a run does so no longer (see
-// [Session.Claim]): Close waits for that.
+// [Session.Claim]): Close waits for that. Once it has returned nothing is called for the session
+// any more, as behind [Session.Detach].
 func (s *Session) Close(ctx context.Context) error {
 	left := s.formersLeft()
 	ctx, cancel := context.WithTimeout(ctx, s.TTL()+left)
@@ -258,7 +273,7 @@ func (s *Session) Close(ctx context.Context) error {
 		return &apiv1.Operation{Op: &apiv1.Operation_CloseSession{CloseSession: &apiv1.CloseSessionRequest{Id: s.id.String(), Reason: "closed by its client"}}}
 	})
 	s.finish(incumbent.Errorf(incumbent.Expired, "the session was closed by its client"))
-	<-s.ended
+	s.awaitEnd()
 	if gone(err) {
 		return nil
 	}

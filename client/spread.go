@@ -165,7 +165,7 @@ func (s *Session) goHome() bool {
 	dialing, cancel := context.WithTimeout(s.stop, patience)
 	defer cancel()
 	home := s.spread.home
-	l, err := s.c.dial(dialing, s.c.members.urls()[home], s.event)
+	l, err := s.dial(dialing, s.c.members.urls()[home])
 	if err != nil {
 		return true
 	}
