@@ -340,7 +340,10 @@ func (i *interceptor) send(ctx context.Context, next connect.UnaryFunc, req conn
 
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		conn := next(context.WithValue(ctx, safetyKey{}, &safety{read: true, repeat: true}), spec) // a watch, or events
+		if ctx.Value(safetyKey{}) == nil { // else that of a watch which is repeated
+			ctx = context.WithValue(ctx, safetyKey{}, watchSafety())
+		}
+		conn := next(ctx, spec)
 		i.authorize(conn.RequestHeader())
 		return conn
 	}
@@ -366,7 +369,12 @@ type safety struct {
 
 	sent   atomic.Bool // some attempt may have been executed
 	unsure atomic.Bool // one may have been before the last
+
+	member atomic.Int32 // which the last attempt was for
 }
+
+// watchSafety is that of a stream: of a watch, or of events.
+func watchSafety() *safety { return &safety{read: true, repeat: true} }
 
 func safetyOfCall(req connect.AnyRequest) *safety {
 	s := &safety{read: req.Spec().IdempotencyLevel == connect.IdempotencyNoSideEffects}

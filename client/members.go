@@ -129,6 +129,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var tried, last error
 	for range t.c.members.live() {
 		i, member := t.c.members.current()
+		safe.member.Store(i)
 		res, err := t.attempt(req, body, member, safe)
 		if err == nil {
 			return res, nil

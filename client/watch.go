@@ -116,6 +116,8 @@ func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield f
 	}
 	ctx, silent := context.WithCancelCause(ctx)
 	defer silent(nil)
+	call := watchSafety()
+	ctx = context.WithValue(ctx, safetyKey{}, call)
 	stream, err := w.open(ctx, w.after)
 	if err != nil {
 		return true, AsError(err)
@@ -130,7 +132,6 @@ func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield f
 			return stream.Receive()
 		}
 	}
-	i, _ := c.members.current()
 	whole := w.whole() // what was not when a stream breaks is sent again by the next
 	for listen() {
 		m := M(stream.Msg())
@@ -145,7 +146,7 @@ func (w *watching[T, M]) once(ctx context.Context, pause *time.Duration, yield f
 		}
 	}
 	if errors.Is(context.Cause(ctx), errSilent) {
-		c.members.leave(i)
+		c.members.leave(call.member.Load()) // by now another may be preferred
 		return true, incumbent.Errorf(incumbent.Unavailable, "%w", errSilent)
 	}
 	if err := stream.Err(); err != nil {

@@ -2,9 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
 
 // A watch goes on over broken connections and yields each change once, in
@@ -92,6 +97,31 @@ func TestG16_AWatchLeavesAMemberThatStandsStill(t *testing.T) {
 	}
 	if len(whats) != 1 || whats[0] != "released" {
 		t.Errorf("got %v, want the release, once", whats)
+	}
+}
+
+// Who leaves a silent member leaves that one, and not the one that others prefer by now.
+func TestAWatchLeavesTheMemberThatItWasAt(t *testing.T) {
+	s := startServer(t, serverConfig(t))
+	r := newRelay(t, s.URL())
+	c := failoverClient(t, r.url(), s.URL())
+	c.watchSilence = time.Millisecond
+	w := &watching[apiv1.WatchResponse, *apiv1.WatchResponse]{
+		c: c,
+		open: func(ctx context.Context, after uint64) (*connect.ServerStreamForClient[apiv1.WatchResponse], error) {
+			stream, err := c.Leases().Watch(ctx, connect.NewRequest(&apiv1.WatchRequest{Name: apiName(named("db")), AfterIndex: after}))
+			if err == nil && stream.Receive() {
+				r.stall()
+				c.members.leave(0) // as another call does that the member leaves unanswered
+			}
+			return stream, err
+		},
+		whole: func() func(*apiv1.WatchResponse) *apiv1.WatchResponse { return new(Whole).Add },
+	}
+	pause := minPause
+	_, err := w.once(testContext(t), &pause, func(*apiv1.WatchResponse, error) bool { return true })
+	if i, _ := c.members.current(); i != 1 || !errors.Is(err, errSilent) {
+		t.Errorf("member %d is preferred, after %v", i, err)
 	}
 }
 
