@@ -360,11 +360,15 @@ func operation(op *apiv1.Operation) *apiv1.ClientFrame {
 	return &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Operation{Operation: op}}
 }
 
-// request sends a frame that is safe to repeat until it is answered, or was refused as
-// often as the session's budget has room for. The frame
-// is made anew for each attempt, since a holder's time counts from the send.
+// request sends a frame that reads, or of which nobody asks what became, until it is answered, or
+// was refused as often as the session's budget has room for. The frame
+// is made anew for each attempt, since a holder's time counts from the send. That there was no
+// answer is of kind Unavailable: no outcome is unknown.
 func (s *Session) request(ctx context.Context, frame func() *apiv1.ClientFrame) (*apiv1.ServerFrame, error) {
 	a, _, err := s.attempt(ctx, s.again, frame)
+	if a == nil && incumbent.KindOf(err) == incumbent.Unknown {
+		err = incumbent.Errorf(incumbent.Unavailable, "no answer: %w", err)
+	}
 	return a, err
 }
 

@@ -108,7 +108,14 @@ func (k *KV) get(ctx context.Context, r *apiv1.GetKeyRequest) (*apiv1.GetKeyResp
 
 func (t *Txn) commit(ctx context.Context) (*apiv1.TxnResponse, error) {
 	if t.s.overStream(t.request) {
-		a, err := t.s.change(ctx, t.request, &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Txn{Txn: t.request}})
+		frame := &apiv1.ClientFrame{Request: &apiv1.ClientFrame_Txn{Txn: t.request}}
+		var a *apiv1.ServerFrame
+		var err error
+		if t.request.Idempotency != nil {
+			a, err = t.s.change(ctx, t.request, frame)
+		} else {
+			a, err = t.s.request(ctx, func() *apiv1.ClientFrame { return frame })
+		}
 		if failed := a.GetTxn().GetFailed(); err != nil && failed > 0 {
 			err = &failureError{err, int(failed)}
 		}

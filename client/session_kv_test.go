@@ -150,6 +150,44 @@ func TestAPutIsUnknownIfItsSessionEnds(t *testing.T) {
 	}
 }
 
+// overContext is one whose time is over, and of which nobody has been told yet.
+type overContext struct{ context.Context }
+
+func (overContext) Err() error { return context.DeadlineExceeded }
+
+// What only reads has no outcome that could be unknown, whatever became of it.
+func TestAReadWithoutAnswerIsNotUnknown(t *testing.T) {
+	for name, read := range map[string]func(ctx context.Context, s *Session) error{
+		"get": func(ctx context.Context, s *Session) error { _, err := s.KV("").Get(ctx, "x"); return err },
+		"transaction": func(ctx context.Context, s *Session) error {
+			_, err := s.Txn("").Get("x").List("y", 0).Commit(ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, m := scriptedSession(t)
+				failed := make(chan error, 1)
+				go func() { failed <- read(overContext{t.Context()}, s) }()
+				m.next()
+				m.conn.Close()
+				if err := <-failed; incumbent.KindOf(err) != incumbent.Unavailable {
+					t.Errorf("its stream broke: %v", err)
+				}
+				m = s.scriptedLink(t)
+				go func() { failed <- read(t.Context(), s) }()
+				m.next()
+				m.conn.Close()
+				synctest.Wait() // it waits for another link
+				s.finish(errTaken())
+				if err := <-failed; incumbent.KindOf(err) != incumbent.Expired || !Taken(err) {
+					t.Errorf("its session ended: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A write over a session's stream makes no call besides, however long nothing was heard: the
 // present index is asked for over the stream. What answers and watches show need not be.
 func TestAWriteOverAStreamMakesNoCall(t *testing.T) {
