@@ -47,7 +47,8 @@ func runCommand(env *environment) *cobra.Command {
 		Use:   "run NAME [flags] -- COMMAND [ARG …]",
 		Short: "run a command while holding a lease",
 		Long: `Run waits for its turn to hold NAME, runs COMMAND without a shell, and keeps the
-lease for as long as the command runs. Standard input is passed on, signals are
+lease for as long as the command runs. Cut off for longer than the ttl while it waits, it
+takes another place, at the end of the queue. Standard input is passed on, signals are
 forwarded. The child learns INCUMBENT_NAMESPACE, INCUMBENT_MODEL,
 INCUMBENT_LEASE, INCUMBENT_HOLDER, INCUMBENT_TOKEN, INCUMBENT_SESSION,
 INCUMBENT_TTL_MS and INCUMBENT_DEADLINE_MS from its environment; the last is the
@@ -109,22 +110,11 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		defer cancel()
 	}
 	err = withClient(c, func(cl *client.Client) error {
-		noWait, _ := c.Flags().GetBool("no-wait")
-		session, err := openSession(waiting, c, env, cl, noWait)
+		session, lease, err := takeTurn(waiting, c, env, cl, full)
 		if err != nil {
 			return notMyTurn(waiting, err, full, times.wait)
 		}
 		defer closeSession(session)
-		claim := session.Campaign
-		if noWait {
-			claim = func(ctx context.Context, name incumbent.Name) (*client.Lease, error) {
-				return session.Claim(ctx, name, client.ClaimOptions{})
-			}
-		}
-		lease, err := claim(waiting, full)
-		if err != nil {
-			return notMyTurn(waiting, err, full, times.wait)
-		}
 		holder, err := holderOfRun(waiting, c, cl, full)
 		if err != nil {
 			return err
@@ -170,6 +160,33 @@ func runTimesOf(c *cobra.Command) (runTimes, error) {
 		t.grace = t.ttl / 5
 	}
 	return t, nil
+}
+
+// takeTurn returns the lease once it is held, and the session that owns it. A session that
+// ended at the server while the lease was waited for, as when no member could be reached
+// for its ttl, has lost its place in line: another one begins at the end of it.
+func takeTurn(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, name incumbent.Name) (*client.Session, *client.Lease, error) {
+	noWait, _ := c.Flags().GetBool("no-wait")
+	for {
+		session, err := openSession(waiting, c, env, cl, noWait)
+		if err != nil {
+			return nil, nil, err
+		}
+		var lease *client.Lease
+		if noWait {
+			lease, err = session.Claim(waiting, name, client.ClaimOptions{})
+		} else {
+			lease, err = session.Campaign(waiting, name)
+		}
+		if err == nil {
+			return session, lease, nil
+		}
+		closeSession(session)
+		kind := incumbent.KindOf(err)
+		if over := kind == incumbent.Expired || kind == incumbent.NotFound; noWait || !over || waiting.Err() != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 // openSession opens the session that will own the lease. Without a server it

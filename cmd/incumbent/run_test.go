@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/server"
 )
@@ -244,6 +246,60 @@ func TestG24_ARunsChildWritesUnderItsToken(t *testing.T) {
 	if got := execute(t, now, "txn", "--if-held", "--then", "put x now"); got.code != 0 {
 		t.Errorf("code %d, output %q, error %q", got.code, got.stdout, got.stderr)
 	}
+}
+
+// A session that ends while its run waits is followed by another, whose run waits on.
+func TestARunWaitsOnWithoutItsSession(t *testing.T) {
+	s := openServer(t)
+	held := holdLease(t, s)
+	c, err := client.New(client.Config{Servers: []string{s.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	env, read := testEnvironment(t, nil)
+	ended := make(chan int, 1)
+	go func() { ended <- run([]string{"run", "run", "--server", s.URL(), "--", "/bin/echo", "its turn"}, env) }()
+	last := ""
+	for range 2 {
+		last = waiterAfter(t, c, last)
+		if _, err := c.Sessions().CloseSession(t.Context(), connect.NewRequest(&apiv1.CloseSessionRequest{Id: last})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiterAfter(t, c, last)
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	code := <-ended
+	if stdout, stderr := read(); code != exitOK || stdout != "its turn\n" {
+		t.Errorf("code %d, output %q, error %q", code, stdout, stderr)
+	}
+}
+
+// waiterAfter is the session of who waits for lease run, once that is another than the last.
+func waiterAfter(t *testing.T, c *client.Client, last string) (session string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	name := incumbent.Name{Namespace: "default", Model: "default", Lease: "run"}
+	for _, err := range c.Watch(ctx, client.WatchOptions{Name: name}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Events leave the queue out.
+		res, err := c.Leases().Get(ctx, connect.NewRequest(&apiv1.GetRequest{Name: &apiv1.LeaseName{Namespace: name.Namespace, Model: name.Model, Name: name.Lease}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range res.Msg.GetLease().GetQueue() {
+			if w.Session != last {
+				return w.Session
+			}
+		}
+	}
+	t.Fatal("nobody waits for the lease")
+	return ""
 }
 
 // The token in a child's environment is of its own lease, and of no other.
