@@ -125,7 +125,7 @@ func runUnderLease(c *cobra.Command, env *environment, args []string) error {
 		child.Env = append(childEnvironment(full, holder, lease.Token(), times.ttl, time.Now().Add(lease.Remaining())),
 			"INCUMBENT_SESSION="+session.ID().String())
 		child.Env = append(child.Env, givenServers(c)...)
-		return supervise(child, lease, signals, times.grace)
+		return runHeld(child, lease, signals, times.grace)
 	})
 	var status statusError
 	if err == nil || errors.As(err, &status) {
@@ -282,6 +282,15 @@ func notRunnable(err error) error {
 type heldLease interface {
 	Remaining() time.Duration // until its own deadline; 0 when it is over
 	Context() context.Context // ends with it, or when it is being revoked
+}
+
+// runHeld runs the child, unless the lease is over by now or about to be: between its
+// grant and here it may have been asked who holds it, or this process stood still.
+func runHeld(child *exec.Cmd, lease heldLease, signals <-chan os.Signal, grace time.Duration) error {
+	if lease.Remaining() <= killMargin || lease.Context().Err() != nil {
+		return statusError{exitLeaseLost, lostText(lease, "not started")}
+	}
+	return supervise(child, lease, signals, grace)
 }
 
 // supervise runs the child until it ends by itself or the lease is about to be

@@ -142,6 +142,31 @@ func (f *fading) Remaining() time.Duration {
 	return now
 }
 
+// What is over, or is being taken away, before the child has started, starts none.
+func TestRunStartsNothingUnderALeaseThatIsOver(t *testing.T) {
+	ready := make(chan struct{})
+	close(ready)
+	revoked, revoke := context.WithCancelCause(t.Context())
+	revoke(incumbent.Errorf(incumbent.NotHolder, "run is being revoked"))
+	for _, c := range []struct {
+		what, said string
+		lease      *fading
+	}{
+		{"over", "could not be extended; the command was not started", &fading{t.Context(), ready, []time.Duration{0}}},
+		{"about to be over", "could not be extended; the command was not started", &fading{t.Context(), ready, []time.Duration{killMargin}}},
+		{"being revoked", "being revoked; the command was not started", &fading{revoked, ready, []time.Duration{time.Hour}}},
+	} {
+		child := exec.Command("/bin/true")
+		err := runHeld(child, c.lease, nil, time.Second)
+		if got := codeOf(t, err); got != exitLeaseLost || !strings.Contains(err.Error(), c.said) {
+			t.Errorf("%s: exit code %d, %v", c.what, got, err)
+		}
+		if child.Process != nil {
+			t.Errorf("%s: the command was started", c.what)
+		}
+	}
+}
+
 // When nothing can be extended, a child that stops when told, and one that does
 // not, are both gone while the lease is still held: one that takes its time is
 // left to it as long as there is time.
