@@ -55,7 +55,7 @@ not answer or has stopped, and those who join.`,
 				p.member = true
 				return untilInterrupted(c, allEvents(c, p, req))
 			}
-			return untilInterrupted(c, withClient(c, func(cl *client.Client) error { return followEvents(c.Context(), cl, req, p.print) }))
+			return untilInterrupted(c, oneTimeline(c, p, req))
 		},
 	}
 	c.Flags().BoolP("follow", "f", false, "go on with what happens")
@@ -91,6 +91,49 @@ func (p eventPrinter) print(events []*apiv1.Event) error {
 		}
 	}
 	return nil
+}
+
+// oneTimeline prints the timeline of the first member that answers. A stream stays at its
+// member, so another call finds one that is there.
+func oneTimeline(c *cobra.Command, p eventPrinter, req *apiv1.EventsRequest) error {
+	limit, _ := c.Flags().GetDuration("timeout")
+	if req.Follow {
+		limit = 0 // nothing may happen for long
+	}
+	return withClient(c, func(cl *client.Client) error {
+		_, err := cl.Cluster().Members(c.Context(), connect.NewRequest(&apiv1.MembersRequest{}))
+		if err := wrong(err); err != nil {
+			return err
+		}
+		return eventsWithin(c.Context(), cl, req, limit, context.DeadlineExceeded, p.print)
+	})
+}
+
+// eventsWithin is [followEvents] of a member that may stand still: its first answer, and each
+// one if it is not to be followed, is to come within limit (0: whenever it does), or the error
+// is late.
+func eventsWithin(ctx context.Context, cl *client.Client, req *apiv1.EventsRequest, limit time.Duration, late error, take func([]*apiv1.Event) error) error {
+	if limit == 0 {
+		return followEvents(ctx, cl, req, take)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(limit, func() { cancel(late) })
+	defer timer.Stop()
+	err := followEvents(ctx, cl, req, func(events []*apiv1.Event) error {
+		timer.Stop() // it answers: a timeline is never empty
+		if err := take(events); err != nil {
+			return err
+		}
+		if !req.Follow {
+			timer.Reset(limit) // for the next piece
+		}
+		return nil
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
 }
 
 // followEvents gives what a member says of its timeline to take, until it has said
@@ -249,21 +292,7 @@ func eventsAt(ctx context.Context, c *cobra.Command, m *apiv1.Member, req *apiv1
 		return errors.New("its address is not known")
 	}
 	return withServers(c, []string{m.Address}, func(cl *client.Client) error {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		late := time.AfterFunc(timelineWait, func() { cancel(fmt.Errorf("no answer within %v", timelineWait)) })
-		defer late.Stop()
-		err := followEvents(ctx, cl, req, func(events []*apiv1.Event) error {
-			late.Stop() // it answers: a timeline is never empty
-			if !req.Follow {
-				late.Reset(timelineWait) // for the next piece
-			}
-			return take(events)
-		})
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return cause
-		}
-		return err
+		return eventsWithin(ctx, cl, req, timelineWait, fmt.Errorf("no answer within %v", timelineWait), take)
 	})
 }
 

@@ -1,11 +1,95 @@
 package main
 
 import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"connectrpc.com/connect"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
+
+// halfway serves as a member does that begins to send its timeline and stands still then.
+type halfway struct {
+	incumbentv1connect.UnimplementedClusterServiceHandler
+}
+
+func (halfway) Members(context.Context, *connect.Request[apiv1.MembersRequest]) (*connect.Response[apiv1.MembersResponse], error) {
+	return connect.NewResponse(&apiv1.MembersResponse{}), nil
+}
+
+func (halfway) Events(ctx context.Context, _ *connect.Request[apiv1.EventsRequest], out *connect.ServerStream[apiv1.EventsResponse]) error {
+	if err := out.Send(&apiv1.EventsResponse{Events: []*apiv1.Event{{What: "ready"}}}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// memberOf returns the URL of a handler; nil: of a member that stands still.
+func memberOf(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	if h == nil {
+		h = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // only then its end is noticed
+			<-r.Context().Done()
+		})
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// What reads a timeline or follows leases ends at a member that stands still, and goes on
+// with the next one if there is one.
+func TestNoCommandWaitsForAMemberThatStandsStill(t *testing.T) {
+	_, half := incumbentv1connect.NewClusterServiceHandler(halfway{})
+	silent, begins, alive := memberOf(t, nil), memberOf(t, half), openServer(t).URL()
+	for _, c := range []struct {
+		args, servers string
+		code          int
+		said          string
+	}{
+		{"events", silent, exitTimeout, "--timeout is how long to wait"},
+		{"events -f", silent, exitTimeout, "--timeout is how long to wait"},
+		{"events", begins, exitTimeout, "--timeout is how long to wait"},
+		{"events", silent + "," + alive, exitOK, "ready"},
+		{"lease watch", silent, exitTimeout, "--timeout is how long to wait"},
+		{"lease watch --after 99999", silent + "," + alive, exitConflict, "does not exist yet"},
+	} {
+		timeout := "300ms"
+		if strings.Contains(c.servers, ",") {
+			timeout = "1m"
+		}
+		got := soon(t, append(strings.Fields(c.args), "--server", c.servers, "--timeout", timeout)...)
+		if got.code != c.code || !strings.Contains(got.stdout+got.stderr, c.said) {
+			t.Errorf("%s: exit code %d, want %d; %s%s", c.args, got.code, c.code, got.stdout, got.stderr)
+		}
+	}
+}
+
+// soon is [execute] for what may never end.
+func soon(t *testing.T, args ...string) outcome {
+	t.Helper()
+	env, read := testEnvironment(t, nil)
+	ended := make(chan int, 1)
+	go func() { ended <- run(args, env) }()
+	select {
+	case code := <-ended:
+		stdout, stderr := read()
+		return outcome{stdout, stderr, code}
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not end", args)
+		return outcome{}
+	}
+}
 
 // Timelines of several members come out as one, by time; what comes later comes as
 // it comes.

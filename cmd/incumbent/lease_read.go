@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
@@ -300,38 +301,31 @@ func leaseWatch(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "follow changes of leases",
-		Long: `Watch prints what is there and then every change in order, until interrupted.
---exact watches the one lease of that name. --after resumes after an index; exit
-code 6 says that the history back to it is gone, or that the cluster has no such
-index. --fields tells only the changes of these: holder (with token and session),
-ttl, pins, offered, critical, revoking, queue. With -o json, too, each change is one
-line.`,
+		Long: `Watch prints what is there and then every change in order, until interrupted, and
+goes on with another member when one fails. --exact watches the one lease of that
+name. --after resumes after an index; exit code 6 says that the history back to it is
+gone, or that the cluster has no such index. --fields tells only the changes of these:
+holder (with token and session), ttl, pins, offered, critical, revoking, queue. With
+-o json, too, each change is one line.`,
 		Example: "  incumbent lease watch db/\n  incumbent lease watch db/primary --exact --fields holder -o jsonl",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			form := formOf(c)
-			name := &apiv1.LeaseName{Namespace: text(c, "namespace"), Model: text(c, "model"), Name: first(args)}
+			opts := client.WatchOptions{Name: incumbent.Name{Namespace: text(c, "namespace"), Model: text(c, "model"), Lease: first(args)}}
 			exact, _ := c.Flags().GetBool("exact")
 			after, _ := c.Flags().GetUint64("after")
-			fields, _ := c.Flags().GetStringSlice("fields")
-			if exact && name.Name == "" {
+			opts.Prefix, opts.After = !exact, incumbent.Index(after)
+			opts.Fields, _ = c.Flags().GetStringSlice("fields")
+			if exact && opts.Name.Lease == "" {
 				return usageError{"--exact needs the name of a lease"}
 			}
 			return untilInterrupted(c, withClient(c, func(cl *client.Client) error {
-				stream, err := cl.Leases().Watch(c.Context(), connect.NewRequest(&apiv1.WatchRequest{
-					Name: name, Prefix: !exact, AfterIndex: after, Fields: fields,
+				_, err := cl.Leases().List(c.Context(), connect.NewRequest(&apiv1.ListRequest{
+					Namespace: opts.Name.Namespace, Model: opts.Name.Model, Prefix: opts.Name.Lease, Limit: 1,
 				}))
-				if err != nil {
+				if err := wrong(err); err != nil {
 					return err
 				}
-				defer stream.Close()
-				var whole client.Whole // the last index printed is one to resume after
-				for stream.Receive() {
-					if err := printEvents(env.stdout, form, whole.Add(stream.Msg())); err != nil {
-						return err
-					}
-				}
-				return stream.Err()
+				return follow(c, env, cl.Watch(c.Context(), opts), printEvents)
 			}))
 		},
 	}
