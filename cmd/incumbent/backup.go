@@ -161,7 +161,7 @@ type incomingBackup struct {
 	stream *connect.ServerStreamForClient[apiv1.BackupResponse]
 	rest   []byte
 	limit  time.Duration
-	late   *time.Timer // fires when nothing has come for so long; nil: never
+	late   *time.Timer // runs while something is waited for, and ends it; nil: nothing does
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 }
@@ -189,14 +189,18 @@ func openBackup(c *cobra.Command, cl *client.Client) (*incomingBackup, error) {
 
 // next waits for the next piece; io.EOF behind the last.
 func (in *incomingBackup) next() error {
-	if !in.stream.Receive() {
+	if in.late != nil {
+		in.late.Reset(in.limit)
+	}
+	more := in.stream.Receive()
+	if in.late != nil {
+		in.late.Stop() // who reads what came may take longer
+	}
+	if !more {
 		if err := in.stream.Err(); err != nil {
 			return in.cause(client.AsError(err))
 		}
 		return io.EOF
-	}
-	if in.late != nil {
-		in.late.Reset(in.limit)
 	}
 	in.rest = in.stream.Msg().Data
 	return nil

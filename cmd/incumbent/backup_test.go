@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/server"
 )
 
@@ -29,6 +31,29 @@ func TestBackupSaysWhyThereIsNone(t *testing.T) {
 		if got := execute(t, nil, "status", "--server", s.URL(), "--credential-file", file); got.code != exitUsage || !strings.Contains(got.stderr, "has no credential") {
 			t.Errorf("%q: exit code %d, %s", text, got.code, got.stderr)
 		}
+	}
+}
+
+// --timeout is for the member: who reads the backup may take its time.
+func TestABackupWaitsForItsReader(t *testing.T) {
+	url := openServer(t).URL()
+	env, _ := testEnvironment(t, nil)
+	c := parsed(t, env, "backup create", "--server", url)
+	c.SetContext(t.Context())
+	err := withClient(c, func(cl *client.Client) error {
+		in, err := openBackup(c, cl)
+		if err != nil {
+			return err
+		}
+		defer in.close()
+		if in.late.Stop() {
+			t.Error("the time runs while nothing is waited for")
+		}
+		_, err = io.Copy(io.Discard, in)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
