@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"strings"
 
@@ -30,7 +29,7 @@ func objectOf(err error, path string) errorObject {
 	var status statusError
 	switch {
 	case errors.As(err, &status): // a code of its own, whatever is behind it
-	case errors.Is(err, context.Canceled):
+	case interrupted(err):
 		o.Message = errorText(err)
 	case errors.As(err, &typed):
 		o.Kind, o.Hint, o.Member, o.Leader = typed.Kind.String(), typed.Hint, typed.Member, typed.Leader

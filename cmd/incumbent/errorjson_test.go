@@ -5,7 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +34,7 @@ func TestObjectOf(t *testing.T) {
 		{statusError{99, "a threshold failed"}, errorObject{ExitCode: 99, Message: "a threshold failed"}},
 		{context.DeadlineExceeded, errorObject{Kind: "deadline_exceeded", ExitCode: 4, Message: "context deadline exceeded"}},
 		{context.Canceled, errorObject{ExitCode: 1, Message: "interrupted"}},
+		{incumbent.Errorf(incumbent.Unknown, "no answer: %w", context.Canceled).WithHint("look"), errorObject{Kind: "unknown", ExitCode: 1, Message: "no answer: context canceled", Hint: "look"}},
 		{errors.New("disk"), errorObject{ExitCode: 1, Message: "disk"}},
 	} {
 		if d := cmp.Diff(c.want, objectOf(c.err, path)); d != "" {
@@ -37,6 +44,34 @@ func TestObjectOf(t *testing.T) {
 	for _, k := range incumbent.Kinds() {
 		if o := objectOf(incumbent.Errorf(k, "x"), path); o.Kind != k.String() || o.ExitCode != exitByKind[k] {
 			t.Errorf("%v: %+v", k, o)
+		}
+	}
+}
+
+// Who interrupts a change that is under way is told that it may have happened.
+func TestG25_AnInterruptedChangeIsUnknown(t *testing.T) {
+	at, err := url.Parse(openServer(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }}
+	between := memberOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/Put") && !strings.HasSuffix(r.URL.Path, "/Claim") {
+			member.ServeHTTP(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // only then its end is noticed
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done()
+	}))
+	for _, form := range []string{formTable, formJSON} {
+		for _, args := range []string{"kv put a b", "lease claim a --holder me"} {
+			got := soon(t, append(strings.Fields(args), "--server", between, "--timeout", "0s", "-o", form)...)
+			if got.code != exitOther || !strings.Contains(got.stderr, "may or may not have taken effect") || !strings.Contains(got.stderr, "unknown") {
+				t.Errorf("%s: exit code %d, %s", args, got.code, got.stderr)
+			}
 		}
 	}
 }

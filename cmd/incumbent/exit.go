@@ -78,11 +78,17 @@ func exitCode(err error) int {
 	return exitOther
 }
 
+// interrupted reports whether Ctrl-C or SIGTERM ended a command, and that is all: if a change
+// was under way, nobody knows whether it took effect, and the error says so.
+func interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) && incumbent.KindOf(err) != incumbent.Unknown
+}
+
 // errorText is what a person reads: what is wrong, whether and when to come
 // back, who answered, and what helps.
 func errorText(err error) string {
 	var typed *incumbent.Error
-	if errors.Is(err, context.Canceled) {
+	if interrupted(err) {
 		return "interrupted"
 	}
 	if !errors.As(err, &typed) {

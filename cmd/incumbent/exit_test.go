@@ -76,6 +76,9 @@ func TestErrorText(t *testing.T) {
 		{incumbent.Errorf(incumbent.Unknown, "cut off"), "unknown: cut off\n  retry: look first, it may have happened"},
 		{&incumbent.Error{Kind: incumbent.Held, Message: "another", Member: "n1", Leader: "n1"}, "held: another\n  answered by: n1 (leader)"},
 		{context.Canceled, "interrupted"},
+		{fmt.Errorf("put: %w", context.Canceled), "interrupted"},
+		{incumbent.Errorf(incumbent.Unavailable, "no answer: %w", context.Canceled), "interrupted"},
+		{incumbent.Errorf(incumbent.Unknown, "no answer: %w", context.Canceled), "unknown: no answer: context canceled\n  retry: look first, it may have happened"},
 		{statusError{7, ""}, ""},
 	} {
 		if got := errorText(c.err); got != c.want {
