@@ -164,51 +164,52 @@ func runTimesOf(c *cobra.Command) (runTimes, error) {
 
 // takeTurn returns the lease once it is held, and the session that owns it. A session that
 // ended at the server while the lease was waited for, as when no member could be reached
-// for its ttl, has lost its place in line: another one begins at the end of it.
+// for its ttl, has lost its place in line: another one begins at the end of it. Who does not
+// want to wait gives up when one call may take no longer.
 func takeTurn(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, name incumbent.Name) (*client.Session, *client.Lease, error) {
 	noWait, _ := c.Flags().GetBool("no-wait")
-	for {
-		session, err := openSession(waiting, c, env, cl, noWait)
-		if err != nil {
-			return nil, nil, err
-		}
-		var lease *client.Lease
-		if noWait {
-			lease, err = session.Claim(waiting, name, client.ClaimOptions{})
-		} else {
-			lease, err = session.Campaign(waiting, name)
-		}
-		if err == nil {
-			return session, lease, nil
-		}
-		closeSession(session)
-		kind := incumbent.KindOf(err)
-		if over := kind == incumbent.Expired || kind == incumbent.NotFound; noWait || !over || waiting.Err() != nil {
-			return nil, nil, err
-		}
-	}
-}
-
-// openSession opens the session that will own the lease. Without a server it
-// says so once and goes on trying, unless the caller does not want to wait: then
-// it gives up when one call may take no longer.
-func openSession(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, noWait bool) (*client.Session, error) {
-	ttl, _ := c.Flags().GetDuration("ttl")
 	if limit, _ := c.Flags().GetDuration("timeout"); noWait && limit > 0 {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(waiting, limit)
 		defer cancel()
 	}
+	for {
+		var last atomic.Pointer[error]
+		session, lease, err := takeTurnOnce(waiting, c, env, cl, name, &last)
+		kind := incumbent.KindOf(err)
+		switch over := kind == incumbent.Expired || kind == incumbent.NotFound; {
+		case err == nil:
+			return session, lease, nil
+		case noWait && waiting.Err() != nil && last.Load() != nil:
+			return nil, nil, *last.Load()
+		case noWait || !over || waiting.Err() != nil:
+			return nil, nil, err
+		}
+	}
+}
+
+// takeTurnOnce opens the session that will own the lease, and claims it. Without a server it
+// says so once and goes on trying; why, it notes in last.
+func takeTurnOnce(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, name incumbent.Name, last *atomic.Pointer[error]) (*client.Session, *client.Lease, error) {
+	ttl, _ := c.Flags().GetDuration("ttl")
 	var told sync.Once
-	var last atomic.Pointer[error]
 	session, err := cl.Open(waiting, client.SessionConfig{TTL: ttl, Holder: claimant(c, cl), Retrying: func(err error) {
 		last.Store(&err)
 		told.Do(func() { fmt.Fprintln(env.stderr, "incumbent: trying again until a server answers:", errorText(err)) })
 	}})
-	if cause := last.Load(); err != nil && noWait && waiting.Err() != nil && cause != nil {
-		err = *cause
+	if err != nil {
+		return nil, nil, err
 	}
-	return session, err
+	var lease *client.Lease
+	if noWait, _ := c.Flags().GetBool("no-wait"); noWait {
+		lease, err = session.Claim(waiting, name, client.ClaimOptions{})
+	} else {
+		lease, err = session.Campaign(waiting, name)
+	}
+	if err != nil {
+		closeSession(session)
+	}
+	return session, lease, err
 }
 
 // holderOfRun is who holds the lease that was claimed: whom the server takes for the

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,7 +12,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -299,6 +303,54 @@ func TestARunWaitsOnWithoutItsSession(t *testing.T) {
 	code := <-ended
 	if stdout, stderr := read(); code != exitOK || stdout != "its turn\n" {
 		t.Errorf("code %d, output %q, error %q", code, stdout, stderr)
+	}
+}
+
+// mute passes streams on to a server, save for claims, which nobody answers.
+type mute struct{ c *client.Client }
+
+func (m mute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	conn, _, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	to, in, err := m.c.DialStream(r.Context(), client.StreamOptions{})
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	go func() {
+		_ = to.Serve(in, func(f *apiv1.ServerFrame) {
+			if data, err := proto.Marshal(&apiv1.ServerMessage{Frames: []*apiv1.ServerFrame{f}}); err == nil {
+				_ = wsutil.WriteServerBinary(conn, data)
+			}
+		})
+	}()
+	for {
+		data, err := wsutil.ReadClientBinary(conn)
+		var m apiv1.ClientMessage
+		if err != nil || proto.Unmarshal(data, &m) != nil {
+			return
+		}
+		for _, f := range m.Frames {
+			if f.GetOperation().GetClaim() == nil && to.Send(f) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Who does not want to wait does not wait for the answer to a claim either.
+func TestARunThatDoesNotWaitEnds(t *testing.T) {
+	c, err := client.New(client.Config{Servers: []string{openServer(t).URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	got := soon(t, "run", "job", "--no-wait", "--timeout", "2s", "--server", memberOf(t, mute{c}), "--", "/bin/true")
+	if got.code != exitRunFault || !strings.Contains(got.stderr, "no answer within 2s") {
+		t.Errorf("exit code %d, %s", got.code, got.stderr)
 	}
 }
 
