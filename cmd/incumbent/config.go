@@ -89,8 +89,7 @@ all that is wrong, each with its line. It changes nothing. Exit code 2: somethin
 			if len(wrong) > 0 {
 				return usageError{strings.Join(wrong, "\n")}
 			}
-			fmt.Fprintln(env.stdout, args[0]+": ok")
-			return nil
+			return say(env.stdout, "%s: ok", args[0])
 		},
 	}
 }

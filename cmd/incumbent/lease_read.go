@@ -196,8 +196,7 @@ func listLeases(c *cobra.Command, env *environment, form string, cl *client.Clie
 		}
 		if req.CountOnly {
 			if form == formTable {
-				fmt.Fprintln(out, res.Msg.Count)
-				return nil
+				return say(out, "%d", res.Msg.Count)
 			}
 			return printJSON(out, form, map[string]any{"count": res.Msg.Count, "index": strconv.FormatUint(res.Msg.Index, 10)})
 		}

@@ -122,6 +122,38 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 }
 
+// What cannot be written is no success, whoever reads it.
+func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no such device here:", err)
+	}
+	t.Cleanup(func() { full.Close() })
+	vars := map[string]string{"INCUMBENT_SERVER": openServer(t).URL()}
+	settings := writeSettings(t, "name: n1\ndata-dir: "+t.TempDir()+"\n")
+	for _, args := range [][]string{
+		{"version"},
+		{"lease", "ls"},
+		{"lease", "ls", "--count"},
+		{"txn", "--if", "key a absent"},
+		{"txn", "--if", "key a absent", "--then", "get a"},
+		{"kv", "ls"},
+		{"status"},
+		{"events"},
+		{"top", "-n", "1"},
+		{"config", "check", settings},
+	} {
+		env, read := testEnvironment(t, vars)
+		file := env.stdout
+		env.stdout = full
+		code := run(args, env)
+		env.stdout = file
+		if _, stderr := read(); code != exitOther || !strings.Contains(stderr, "no space left") {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
 // Each example of each help names a command that is there, and flags it has.
 func TestExamplesParse(t *testing.T) {
 	env, _ := testEnvironment(t, nil)

@@ -135,7 +135,9 @@ func printTxn(env *environment, form string, in *apiv1.TxnRequest, res *apiv1.Tx
 	if res.Repeated {
 		what += ", as was answered before"
 	}
-	fmt.Fprintf(env.stdout, "%s, at index %d\n", what, res.Index)
+	if err := say(env.stdout, "%s, at index %d", what, res.Index); err != nil {
+		return err
+	}
 	t := &table{}
 	for i, r := range res.Results {
 		describeResult(t, ops[i], r)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -19,8 +18,7 @@ func versionCommand(env *environment) *cobra.Command {
 					"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			fmt.Fprintf(env.stdout, "incumbent %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			return say(env.stdout, "incumbent %s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}
 	addOutput(c)
