@@ -136,7 +136,10 @@ func valueOf(env *environment, arg string) ([]byte, error) {
 	default:
 		value = []byte(arg)
 	}
-	if err != nil {
+	switch {
+	case interrupted(err):
+		return nil, err
+	case err != nil:
 		return nil, usageError{"cannot read: " + err.Error()}
 	}
 	return value, nil

@@ -5,10 +5,39 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 )
+
+// Who interrupts a command that reads its standard input has made no mistake.
+func TestInterruptedWhileReading(t *testing.T) {
+	file := writeFile(t, "txn", "then\nput a -\n")
+	for _, args := range [][]string{{"kv", "put", "a", "-"}, {"kv", "import", "-"}, {"txn", "-"}, {"txn", file}, {"txn", "--then", "put a -"}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, read := testEnvironment(t, nil)
+		env.stdin = r
+		ended := make(chan int, 1)
+		go func() { ended <- run(args, env) }()
+		// More than a pipe has room for: it is being read once all is written.
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		code := <-ended
+		if _, stderr := read(); code != exitOther || stderr != "incumbent: interrupted\n" {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+		w.Close()
+		r.Close()
+	}
+}
 
 func TestKeysFromTheCommandLine(t *testing.T) {
 	s := openServer(t)

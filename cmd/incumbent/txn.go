@@ -115,6 +115,9 @@ func (p *txnParser) flags(c *cobra.Command) error {
 			if err == nil {
 				err = f.take(words)
 			}
+			if interrupted(err) {
+				return err
+			}
 			if err != nil {
 				return usageError{fmt.Sprintf("--%s %q: %v", f.name, statement, err)}
 			}

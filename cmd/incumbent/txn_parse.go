@@ -53,6 +53,9 @@ func (p *txnParser) file(name string) error {
 		default:
 			err = p.operation(ops, words)
 		}
+		if interrupted(err) {
+			return err
+		}
 		if err != nil {
 			return usageError{fmt.Sprintf("%s:%d: %v", name, i+1, err)}
 		}
