@@ -67,9 +67,10 @@ func (s *stream) bind(a *attaching) error {
 		return s.door.deniedUse(s.who, auth.SessionUse, session, err)
 	}
 	s.mu.Lock()
-	full := s.sessions.len() >= MaxSessionsPerStream
+	c, here := s.counterOf(session)
+	full := !here && s.sessions.len() >= MaxSessionsPerStream // one that is here needs no room
 	if !full {
-		if c, ok := s.counterOf(session); ok && c < counter {
+		if here && c < counter {
 			a.former = attached{session, c}
 		}
 		s.sessions.raise(attached{session, counter}) // the one it replaces here is not lost

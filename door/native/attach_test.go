@@ -130,6 +130,28 @@ func TestARefusedAttachIsLetGoOfWithTheOneBefore(t *testing.T) {
 	}
 }
 
+// A stream that is full still takes a session of its own that is attached again.
+func TestAFullStreamAttachesItsOwnAgain(t *testing.T) {
+	m := newMember(t)
+	w := m.dial()
+	w.ok(openFrame(1, sessionA, 20000))
+	w.ok(openFrame(2, sessionB, 20000))
+	w.ok(attachFrame(3, sessionA, 1))
+	s := w.door(m)
+	s.mu.Lock()
+	for s.sessions.len() < MaxSessionsPerStream {
+		s.sessions.set(attached{incumbent.NewSessionID(), 1})
+	}
+	s.mu.Unlock()
+	if kind := w.kind(attachFrame(4, sessionB, 1)); kind != incumbent.TooLarge {
+		t.Errorf("another one: %v", kind)
+	}
+	w.ok(attachFrame(5, sessionA, 2))
+	if b := w.ok(beatMessage(6)).GetBeaten(); b.HeldMs != 20000 {
+		t.Errorf("beaten %v", b)
+	}
+}
+
 // A member that has not applied that a session was opened does not say that it is over: its
 // client would give it up.
 func TestG14_WhatIsNotKnownIsNotSaidToBeOver(t *testing.T) {
