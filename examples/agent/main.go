@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/client"
 )
 
@@ -81,25 +82,39 @@ func addUnits(ctx context.Context, c *client.Client, app string, n int) error {
 		if _, err = t.Commit(ctx); incumbent.KindOf(err) != incumbent.Conflict {
 			return err
 		}
+		select {
+		case <-time.After(pause(err)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
-// nextUnit is the number behind those of all units that are listed.
+// nextUnit is the number behind those of all units that have a key or are listed: one that
+// is forgotten may have the other.
 func nextUnit(ctx context.Context, keys *client.KV, app string) (next int, err error) {
-	for page := ""; ; {
-		list, more, err := keys.ListPresent(ctx, app+"/", page, 10_000)
-		if err != nil {
-			return 0, err
+	count := func(unit string) {
+		number := -1 // other names count as none
+		_, _ = fmt.Sscanf(unit, "%d", &number)
+		next = max(next, number+1)
+	}
+	err = keys.List(ctx, &apiv1.ListKeysRequest{Prefix: unitsOf(app), KeysOnly: true}, func(page *apiv1.ListKeysResponse) error {
+		for _, e := range page.Entries {
+			count(strings.TrimPrefix(e.Key, unitsOf(app)))
 		}
+		return nil
+	})
+	for page := ""; err == nil; {
+		var list []client.Present
+		list, page, err = keys.ListPresent(ctx, app+"/", page, 10_000)
 		for _, p := range list {
-			number := -1 // other names count as none
-			_, _ = fmt.Sscanf(p.Name, app+"/%d", &number)
-			next = max(next, number+1)
+			count(strings.TrimPrefix(p.Name, app+"/"))
 		}
-		if page = more; page == "" {
-			return next, nil
+		if page == "" {
+			break
 		}
 	}
+	return next, err
 }
 
 // agent is the agent of one unit.
@@ -235,7 +250,7 @@ func (a *agent) upgrade(ctx context.Context, session *client.Session) (again <-c
 	return nil, err
 }
 
-// pause is how long to wait after a refusal: a second, or as long as the member asked for if
+// pause is how long to wait after a refusal or a conflict: a second, or as long as the member asked for if
 // that is longer, and up to half as long again, for others were refused as well.
 func pause(err error) time.Duration {
 	d := time.Second

@@ -343,3 +343,25 @@ func TestUnitsBeyondAPage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A unit that is listed no more, and one that has no key, keep their numbers.
+func TestUnitsThatAreHalfThere(t *testing.T) {
+	c := clientOf(t, open(t, config(t)))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	next := 0
+	for _, key := range []string{"units/mysql/000000", "units/mysql/000004", "presence/mysql/000007"} {
+		if _, err := c.KV("").Put(ctx, key, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscanf(key[len(key)-6:], "%d", &next); err != nil {
+			t.Fatal(err)
+		}
+		if err := addUnits(ctx, c, "mysql", 1); err != nil {
+			t.Fatalf("behind %s: %v", key, err)
+		}
+		if _, err := c.KV("").Get(ctx, unitKey("mysql", next+1)); err != nil {
+			t.Errorf("behind %s: %v", key, err)
+		}
+	}
+}
