@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -22,14 +23,19 @@ import (
 	"github.com/incumbent-dev/incumbent/vfs"
 )
 
+// failoverTime is for a watch to find out that a member is silent, which takes twelve seconds,
+// and to begin anew at the next one.
+const failoverTime = 15 * time.Second
+
 func tableExport(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export DB FILE",
 		Short: "write a database to a file of ovsdb-server's",
 		Long: `Export writes DB, as it is at one index, to FILE: a stand-alone database file, which
 ovsdb-tool and ovsdb-server read. FILE is there only once it is whole and on disk, and a
-file that is there is not replaced. Exit code 3: there is no such database. Exit code 6:
-FILE is there already.`,
+file that is there is not replaced. --timeout is how long nothing may come; with several
+servers there are 15 s more, for another to begin anew. Exit code 3: there is no such
+database. Exit code 6: FILE is there already.`,
 		Example: "  incumbent table export OVN_Northbound nb.db",
 		Args:    exactArgs("DB", "FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -47,7 +53,7 @@ FILE is there already.`,
 					_ = os.Remove(spool.Name()) // likewise
 				}()
 				e := &tableExporter{spool: spool}
-				if err := e.collect(c.Context(), t, args[0]); err != nil {
+				if err := e.collect(c.Context(), t, args[0], exportSilence(c)); err != nil {
 					return err
 				}
 				if err := backup.Save(vfs.OS{}, args[1], e.write); err != nil {
@@ -71,10 +77,27 @@ type tableExporter struct {
 	sum    hash.Hash
 }
 
-// collect puts aside what the database has.
-func (e *tableExporter) collect(ctx context.Context, t *client.Tables, database string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// exportSilence is how long nothing of the database may come.
+func exportSilence(c *cobra.Command) time.Duration {
+	limit, _ := c.Flags().GetDuration("timeout")
+	switch servers, _ := c.Flags().GetStringSlice("server"); {
+	case limit == 0:
+		return math.MaxInt64
+	case len(servers) > 1:
+		return limit + failoverTime
+	}
+	return limit
+}
+
+// collect puts aside what the database has, unless nothing comes for as long as silence. The
+// watch itself tries again for ever.
+func (e *tableExporter) collect(ctx context.Context, t *client.Tables, database string, silence time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(silence, func() {
+		cancel(incumbent.Errorf(incumbent.DeadlineExceeded, "nothing came for %v", silence).WithHint("--timeout is how long to wait"))
+	})
+	defer late.Stop()
 	for m, err := range t.Watch(ctx, client.WatchTablesOptions{Database: database}) {
 		if err != nil {
 			return err
@@ -82,6 +105,7 @@ func (e *tableExporter) collect(ctx context.Context, t *client.Tables, database 
 		if !m.Snapshot {
 			continue
 		}
+		late.Stop() // to put it aside may take longer
 		if m.First {
 			err = e.begin()
 		}
@@ -94,6 +118,7 @@ func (e *tableExporter) collect(ctx context.Context, t *client.Tables, database 
 			return err
 		}
 		if m.More {
+			late.Reset(silence)
 			continue
 		}
 		if e.schema == nil {
@@ -101,7 +126,7 @@ func (e *tableExporter) collect(ctx context.Context, t *client.Tables, database 
 		}
 		return e.end()
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // begin begins anew: another member goes on, with what it has.

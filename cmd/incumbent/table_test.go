@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha1" //nolint:gosec // the format's checksum
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
+	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
+	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 )
@@ -133,5 +138,34 @@ func TestTablesMoveInAndOut(t *testing.T) {
 	}
 	if got, want := string(dbfile.AppendRow(nil, c.Schema.Tables[0], r.Columns)), `{"age":7,"ids":["map",[["a","2"],["c","1"]]],"name":"tom"}`; got != want {
 		t.Errorf("%s was written, want %s", got, want)
+	}
+}
+
+// halfExport serves as a member does that begins to send a database and stands still then.
+type halfExport struct {
+	incumbentv1connect.UnimplementedTableServiceHandler
+}
+
+func (halfExport) GetSchema(context.Context, *connect.Request[apiv1.GetSchemaRequest]) (*connect.Response[apiv1.GetSchemaResponse], error) {
+	return connect.NewResponse(&apiv1.GetSchemaResponse{Schema: petsSchema}), nil
+}
+
+func (halfExport) Watch(ctx context.Context, _ *connect.Request[apiv1.WatchTablesRequest], out *connect.ServerStream[apiv1.WatchTablesResponse]) error {
+	if err := out.Send(&apiv1.WatchTablesResponse{Snapshot: true, First: true, More: true}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAnExportEndsAtAMemberThatStandsStill(t *testing.T) {
+	_, half := incumbentv1connect.NewTableServiceHandler(halfExport{})
+	out := filepath.Join(t.TempDir(), "out.db")
+	got := soon(t, "table", "export", "Pets", out, "--timeout", "300ms", "--server", memberOf(t, half))
+	if got.code != exitTimeout || !strings.Contains(got.stderr, "nothing came for 300ms") {
+		t.Errorf("exit code %d, %s", got.code, got.stderr)
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("what came of it is there: %v", err)
 	}
 }
