@@ -201,10 +201,12 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 		return
 	}
 	before, calm := l.limit, l.inflight == 0
-	switch {
-	case l.finished > 0:
+	if l.finished > 0 {
 		calm = !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions], limits)
-	case calm: // what is dropped says nothing against it
+	}
+	if calm && !l.limited {
+		// Slowly, too: a lane with little to do would keep what an overload has left of its limit,
+		// and refuse when the disk stands still for a moment.
 		l.limit += max(0, l.usual-l.limit) / 16
 	}
 	if calm {
@@ -312,11 +314,8 @@ func (l *lane) adapt(lasted, target int64, patient bool, limits *Limits) (waits 
 	default:
 		// Nothing waits long and nothing is refused: if work takes longer than
 		// it used to, the system has changed. Slowly, since a queue that is
-		// just building looks the same for a moment. So is what an overload has
-		// left of the limit: a lane with little to do would keep it, and refuse
-		// when the disk stands still for a moment.
+		// just building looks the same for a moment.
 		l.idle += waited / 16
-		l.limit += max(0, l.usual-l.limit) / 16
 		return false
 	}
 	// Where the leader is farther away now, or the disk is another, no window shows the system

@@ -36,8 +36,8 @@ var ofPolls = []mutant{
 	{
 		name: "a read that waits keeps its place in a lane", guarantee: "G40",
 		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestABlockedReadKeepsNoPlace$",
-		search:  "\t\tp.Leave()\n\t\treturn true\n",
-		replace: "",
+		search:  "\tif r.opts.blocking() {\n\t\t// To have it wait",
+		replace: "\tif false {\n\t\t// To have it wait",
 	},
 	{
 		name: "the load tool takes an index that goes back", guarantee: "G14",

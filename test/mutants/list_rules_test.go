@@ -84,8 +84,8 @@ var ofRules = []mutant{
 	{
 		name: "who has waited for a change looks again whatever is refused", guarantee: "G40",
 		file: "door/ovsdb/transact.go", pkg: "./door/ovsdb", test: "^TestG40_WaitsAreOfTheLaneOfWatches$",
-		search:  "if err != nil && t.began.Before(t.until) {",
-		replace: "if err != nil && t.began.After(t.until) {",
+		search:  "\tcase t.began.Before(t.until):\n",
+		replace: "\tcase t.began.After(t.until):\n",
 	},
 	{
 		name: "all who are woken go before what others ask for", guarantee: "G40",
