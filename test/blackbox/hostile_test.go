@@ -441,9 +441,10 @@ func TestG12_NothingIsSmuggledBehindABody(t *testing.T) {
 	ends("HTTP/2 by an upgrade", native, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
 }
 
-// Pings that are answered to somebody who reads nothing end the connection once too much
-// waits for it; and whoever only ends their side is not kept.
-func TestG47_PingsAndHalvesOfConnectionsEnd(t *testing.T) {
+// Who sends nothing but pings, and reads nothing, is not read any more for a while, or ends; and
+// whoever only ends their side is not kept.
+func TestG47_PingsWaitAndHalvesOfConnectionsEnd(t *testing.T) {
+	const sending, most = 5 * time.Second, 40 << 20 // what the kernel takes for a socket at the most, and some
 	g := startGuarded(t)
 	before := g.memory(t)
 	dial := func(url string) (net.Conn, error) {
@@ -460,15 +461,15 @@ func TestG47_PingsAndHalvesOfConnectionsEnd(t *testing.T) {
 		"juju": func() net.Conn { return newUnit(t, g.juju, "unit-app-0", g.password).conn },
 	} {
 		c := open()
-		_ = c.SetWriteDeadline(time.Now().Add(patience))
+		_ = c.SetWriteDeadline(time.Now().Add(sending))
 		pings := bytes.Repeat(ws.MustCompileFrame(ws.MaskFrame(ws.NewPingFrame(make([]byte, 125)))), 1000)
 		var err error
 		sent := 0
-		for ; err == nil && sent < 200<<20; sent += len(pings) {
+		for ; err == nil && sent < most; sent += len(pings) {
 			_, err = c.Write(pings)
 		}
-		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: %d bytes of pings: %v", name, sent, err)
+		if err == nil {
+			t.Errorf("%s: %d bytes of pings are taken", name, sent)
 		}
 		c.Close()
 		half := open()
