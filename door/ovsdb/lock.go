@@ -463,7 +463,7 @@ func (l *lock) accepted(token incumbent.Token, kind incumbent.Kind) {
 	case l.over:
 	case kind == incumbent.OK:
 		l.got(token)
-		l.follow(l.conn.door.view().Index())
+		l.look() // it may be over by now
 	default: // it is another's by now, or there is no leader
 		l.conn.door.after(firstRetry, l.later(l.look))
 	}

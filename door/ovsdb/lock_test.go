@@ -125,6 +125,25 @@ func TestWhoLosesALockWaitsForIt(t *testing.T) {
 	want(t, "who was not alone", a.read(), locked)
 }
 
+// Who accepts a lock that is over before it is known here that it was accepted is told so.
+func TestWhoAcceptsALockTooLateIsToldSo(t *testing.T) {
+	m := startMember(t, nil)
+	c := m.dial()
+	want(t, "the lock", c.call("lock", `["l"]`), `{"locked":true}`)
+	conn := m.door.conns.All()[0]
+	conn.do(func() { // as if it had been offered, and accepted
+		l := conn.session.locks.byName["l"]
+		token := l.token
+		l.wait.Cancel()
+		l.wait, l.token = nil, 0
+		m.group.Do(leases.RevokeCommand{Name: m.door.lockName("l")})
+		l.accepted(token, incumbent.OK)
+	})
+	for _, what := range []string{"locked", "stolen", "locked"} {
+		want(t, what, c.read(), `{"id":null,"method":"`+what+`","params":["l"]}`)
+	}
+}
+
 // Who was told `stolen` and gives the lock up leaves the line.
 func TestWhoGivesUpAStolenLockLeavesTheLine(t *testing.T) {
 	m := startMember(t, nil)
