@@ -102,14 +102,14 @@ func (l *Lease) extend(deadline time.Duration) bool {
 // the clock decides.
 func (l *Lease) due() {
 	l.mu.Lock()
-	left := l.deadline - l.session.clock()
-	if left > 0 && !l.ended {
+	left, ended := l.deadline-l.session.clock(), l.ended
+	if left > 0 && !ended {
 		l.timer.Reset(min(left, lookEvery))
-		l.mu.Unlock()
-		return
 	}
 	l.mu.Unlock()
-	l.lapse()
+	if left <= 0 && !ended { // one that has ended otherwise is not given back: see Detach
+		l.lapse()
+	}
 }
 
 // lapse ends a holding whose deadline has passed. The server may know of it for

@@ -22,10 +22,11 @@ type SessionConfig struct {
 	Holder string        // for claims that name none; host and process id, or with a credential its principal
 	// Retrying is told why no member could be reached, or why it did not let the session
 	// begin, before another attempt follows: while opening and whenever the stream broke.
-	// It must not block. nil: nobody is told.
+	// It must not block, nor close or detach the session, which wait for it. nil: nobody is told.
 	Retrying func(error)
 	// Attached is told each time that the session has begun, or begun again, at a
-	// member, and whether it was opened by that. It must not block. nil: nobody is told.
+	// member, and whether it was opened by that. It must not block, nor close or detach the
+	// session. nil: nobody is told.
 	Attached func(member string, opened bool)
 	// ID is that of a session of a former run, which is resumed if it is still open, with
 	// the ttl that it has, and opened under the same id if not. A run that still has it
@@ -243,7 +244,7 @@ func (s *Session) awaitEnd() {
 // until its ttl has passed: another run may go on with it (SessionConfig.ID) and finds
 // it holding what it held, which is that run's at once with SessionConfig.Alone. Here nothing
 // is held any more. Once it has returned neither Retrying nor Attached nor the Notify of a cache
-// is called for the session: none of them may call Detach.
+// is called for the session: none of them may call Detach or Close.
 func (s *Session) Detach() {
 	s.finish(incumbent.Errorf(incumbent.Expired, "the session was left to another run of its client"))
 	s.awaitEnd()
