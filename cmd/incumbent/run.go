@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -41,6 +42,9 @@ const runPath = "incumbent run"
 // killMargin is how long before the local deadline a child that does not stop
 // is killed: time for the kernel to end it.
 const killMargin = 250 * time.Millisecond
+
+// turnPause is how long a run pauses at most until it takes another turn.
+const turnPause = 2 * time.Second
 
 func runCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
@@ -164,8 +168,9 @@ func runTimesOf(c *cobra.Command) (runTimes, error) {
 
 // takeTurn returns the lease once it is held, and the session that owns it. A session that
 // ended at the server while the lease was waited for, as when no member could be reached
-// for its ttl, has lost its place in line: another one begins at the end of it. Who does not
-// want to wait gives up when one call may take no longer.
+// for its ttl, has lost its place in line: another one begins at the end of it, after a pause
+// that spreads those who were cut off together. Who does not want to wait gives up when one call
+// may take no longer.
 func takeTurn(waiting context.Context, c *cobra.Command, env *environment, cl *client.Client, name incumbent.Name) (*client.Session, *client.Lease, error) {
 	noWait, _ := c.Flags().GetBool("no-wait")
 	if limit, _ := c.Flags().GetDuration("timeout"); noWait && limit > 0 {
@@ -183,6 +188,11 @@ func takeTurn(waiting context.Context, c *cobra.Command, env *environment, cl *c
 		case noWait && waiting.Err() != nil && last.Load() != nil:
 			return nil, nil, *last.Load()
 		case noWait || !over || waiting.Err() != nil:
+			return nil, nil, err
+		}
+		select {
+		case <-time.After(rand.N(turnPause)):
+		case <-waiting.Done():
 			return nil, nil, err
 		}
 	}
