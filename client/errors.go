@@ -17,10 +17,10 @@ const hintUTF8 = "texts are UTF-8"
 
 // AsError turns an error of a call into an *incumbent.Error: from the detail
 // the server attached, else from the code of the transport. Other errors, and
-// nil, pass through.
+// nil, pass through; so does what has been through it already.
 func AsError(err error) error {
-	var call *connect.Error
-	if err == nil || !errors.As(err, &call) {
+	call := callIn(err)
+	if call == nil {
 		return err
 	}
 	for _, d := range call.Details() {
@@ -33,6 +33,21 @@ func AsError(err error) error {
 		}
 	}
 	return transportError(call)
+}
+
+// callIn is the error of a call in err. nil: there is none, or it is behind an error of ours,
+// as the cause of an outcome that is not known is, and says less.
+func callIn(err error) (call *connect.Error) {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if _, ours := e.(*incumbent.Error); ours { //nolint:errorlint // which of both comes first
+			return nil
+		}
+		if call, is := e.(*connect.Error); is { //nolint:errorlint // likewise
+			return call
+		}
+	}
+	errors.As(err, &call) // among several that are joined
+	return call
 }
 
 // DetailError turns the error of one item of an answer into an *incumbent.Error.

@@ -72,6 +72,24 @@ func TestAsErrorOfTheTransport(t *testing.T) {
 	}
 }
 
+// What has been through it passes through, also where the end of a call is behind it, and is not
+// looked into.
+func TestAsErrorOfAsError(t *testing.T) {
+	ended := connect.NewError(connect.CodeCanceled, context.Canceled)
+	for name, once := range map[string]error{
+		"an answer":         AsError(connect.NewError(connect.CodeUnavailable, errors.New("proxy"))),
+		"an unknown one":    incumbent.Errorf(incumbent.Unknown, "no outcome in time: %w", ended),
+		"one of ours in it": AsError(connect.NewError(connect.CodeUnavailable, notExecuted(ended))),
+	} {
+		if twice := AsError(once); twice != once {
+			t.Errorf("%s: %v, and then %v", name, once, twice)
+		}
+	}
+	if err := AsError(errors.Join(errors.New("first"), ended)); !errors.Is(err, context.Canceled) {
+		t.Errorf("of two: %v", err)
+	}
+}
+
 // What stands in front of servers, or in their place, answers in its own way.
 func TestOthersAnswers(t *testing.T) {
 	code := 0

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
@@ -60,21 +59,7 @@ func withServers(c *cobra.Command, servers []string, call func(*client.Client) e
 		return err
 	}
 	defer cl.Close()
-	return outOfTime(asError(call(cl)), cfg.CallTimeout)
-}
-
-// asError is client.AsError for what may have been through it already: what is behind an error
-// of ours is its cause, as the end of a call is of an outcome that is not known, and says less.
-func asError(err error) error {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		switch e.(type) { //nolint:errorlint // which of both comes first
-		case *incumbent.Error:
-			return err
-		case *connect.Error:
-			return client.AsError(err)
-		}
-	}
-	return client.AsError(err)
+	return outOfTime(client.AsError(call(cl)), cfg.CallTimeout)
 }
 
 // outOfTime says which setting ended a call that nobody answered.
