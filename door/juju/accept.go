@@ -51,21 +51,20 @@ func (d *Door) admit(shut *shutter) (refusal, bool) {
 	if d.counts.connections.Load() >= int64(d.limits.Load().MaxConnections) {
 		return refusedFull, false
 	}
-	for !d.pending.IsClosed() {
+	for waits := false; !d.pending.IsClosed(); {
 		now := d.monotonic()
 		why, ok := refusedUnready, d.ready() == nil
 		if ok {
-			why, ok = refusedOverload, d.mayLogIn(shut.waits)
+			why, ok = refusedOverload, d.mayLogIn(waits)
 		}
 		if ok {
 			shut.open()
 			return refusedDraining, true
 		}
 		if shut.forLong(now) {
-			shut.waits = false
 			return why, false
 		}
-		shut.waits = why == refusedOverload
+		waits = why == refusedOverload
 		d.rest(loginPause)
 	}
 	return refusedDraining, false
@@ -89,7 +88,6 @@ func (d *Door) mayLogIn(again bool) bool {
 type shutter struct {
 	since, last int64 // monotonic nanoseconds: the first refusal, and the last
 	shut        bool
-	waits       bool // who has come was refused by the lane, and waits
 }
 
 // forLong is told of a refusal, and reports whether nobody was let in for
@@ -102,7 +100,7 @@ func (s *shutter) forLong(now int64) bool {
 	return now-s.since >= int64(loginPatience)
 }
 
-func (s *shutter) open() { s.shut, s.waits = false, false }
+func (s *shutter) open() { s.shut = false }
 
 // rest waits, or until the door closes.
 func (d *Door) rest(t time.Duration) {

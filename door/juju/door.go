@@ -247,15 +247,6 @@ func (d *Door) placeFor(k *bulk, l admit.Lane) (admit.Place, admit.Reason) {
 	return p, admit.ReasonOf(l, err)
 }
 
-// enter gives work of this cost a place in its lane, or refuses it.
-func (d *Door) enter(w admit.Who, l admit.Lane, cost int) (admit.Place, *incumbent.Error) {
-	p, err := d.lanes.Enter(w, l, cost)
-	if err != nil {
-		return p, asError(err)
-	}
-	return p, nil
-}
-
 // Recheck closes the connections of those whose password is good no more, or does not
 // grant what it did when they logged in, and does what [Door.Rejudge] does.
 func (d *Door) Recheck() {

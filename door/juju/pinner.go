@@ -77,7 +77,7 @@ func replyPins(id uint64, names []string, results []*failure) []byte {
 // for it, else its own application.
 func (k *call) pinned(*request) (asked int) {
 	d := k.c.door
-	p, err := d.enter(k.c.who.work(), k.row.Lane(), 1)
+	p, err := d.lanes.Enter(k.c.who.work(), k.row.Lane(), 1)
 	if err != nil {
 		return k.refuseFor(1, errTryAgain)
 	}
