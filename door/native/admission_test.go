@@ -136,6 +136,49 @@ func TestG40_AnOperatorLooksInAnOverload(t *testing.T) {
 	}
 }
 
+// A lane looks at how long calls stay for which something is done, and not at what is misspelt: that
+// has waited for nothing, and would hide a queue.
+func TestG41_WhatIsNotDoneIsNotLookedAt(t *testing.T) {
+	for _, tt := range []struct {
+		lane         admit.Lane
+		method, body string
+		done         bool
+	}{
+		{admit.Small, "KeyValueService/Put", `{"key": "k"}`, true},
+		{admit.Small, "KeyValueService/Get", `{"key": "k"}`, true},
+		{admit.Small, "KeyValueService/Get", `{"key": "k", "stale": true}`, true},
+		{admit.Small, "KeyValueService/Put", `{"key": "` + strings.Repeat("k", 10<<10) + `"}`, false},
+		{admit.Transactions, "TransactionService/Txn", `{"then": [{"put": {"key": "k"}}]}`, true},
+		{admit.Transactions, "TransactionService/Txn", `{"then": [{}]}`, false},
+		{admit.Claims, "LeaseService/Batch", `{"operations": [{"claim": {"name": {"name": "l"}, "holder": "h", "ttl_ms": 60000}}]}`, true},
+		{admit.Claims, "LeaseService/Batch", `{"operations": [{"claim": {}}]}`, false},
+		{admit.Claims, "LeaseService/Claim", `{"name": {"name": "l"}, "holder": "h", "ttl_ms": 60000}`, true},
+		{admit.Claims, "LeaseService/Claim", `{}`, false},
+	} {
+		lanes, err := admit.New(admit.Limits{Min: 1, Interval: time.Hour}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock := new(atomic.Int64)
+		m := newMember(t, func(c *Config) { c.Admission, c.Monotonic = lanes, clock.Load })
+		var place admit.Ticket
+		for one := place; err == nil; one, err = lanes.Enter(tt.lane, 1, clock.Load()) {
+			place = one
+		}
+		place.Drop() // there is room for one more
+		before := lanes.Stats()[tt.lane]
+		resp, body := m.post(tt.method, tt.body)
+		if n := lanes.Stats()[tt.lane].Admitted - before.Admitted; n != 1 {
+			t.Errorf("%s %.60s: HTTP %d %.100s: %d were let in, want one", tt.method, tt.body, resp.StatusCode, body, n)
+		}
+		clock.Add(int64(time.Hour))
+		_, _ = lanes.Enter(tt.lane, 1, clock.Load()) // so that the lane draws its conclusion: what has waited for nothing makes it grow
+		if after := lanes.Stats()[tt.lane]; after.Limit > before.Limit != tt.done {
+			t.Errorf("%s %.60s: HTTP %d %.100s: the limit of its lane is %d, was %d", tt.method, tt.body, resp.StatusCode, body, after.Limit, before.Limit)
+		}
+	}
+}
+
 // An extension that names one session a thousand times does not look through its
 // leases each time; and a critical lease keeps its session from being refused.
 func TestG40_ASessionNamedOftenIsLookedAtInOneStep(t *testing.T) {

@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"slices"
 
 	"github.com/incumbent-dev/incumbent/admit"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
@@ -54,14 +53,10 @@ func (d *Door) batch(ctx context.Context, in *pb.BatchRequest) (*pb.BatchRespons
 	}
 	defer done()
 	if err := decode(in); err != nil {
-		idles(ctx)
 		return nil, err
 	}
 	ops := in.Operations
 	steps := d.checkSteps(who, ops)
-	if !slices.ContainsFunc(steps, func(s step) bool { return s.err == nil }) {
-		idles(ctx)
-	}
 	for i, err := range refused {
 		if err != nil && steps[i].err == nil {
 			steps[i].err = err

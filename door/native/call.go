@@ -45,14 +45,14 @@ func (d *Door) perform(ctx context.Context, h http.Header, in *pb.Operation) (*p
 	defer done()
 	who := callerOf(ctx)
 	o, err := operationOf(who.principal, in)
-	if err == nil {
-		err = d.keyFromHeader(o, h)
-	}
-	if err == nil {
-		err = d.allow(who, o)
-	}
 	if err != nil {
-		return nil, d.notBegun(ctx, err)
+		return nil, d.callError(err)
+	}
+	if err := d.keyFromHeader(o, h); err != nil {
+		return nil, d.callError(err)
+	}
+	if err := d.allow(who, o); err != nil {
+		return nil, d.callError(err)
 	}
 	call := d.callOf(ctx, who, o)
 	r, err := outcomeOf(ctx, "lease", func(done func(core.Result)) {

@@ -39,7 +39,6 @@ func (d *Door) change(ctx context.Context, c change) (core.Result, error) {
 	defer done()
 	o := &operation{action: c.call.Action(), name: incumbent.Name{Lease: c.name}, command: c.command, judged: c.judged}
 	if err := d.setKey(o, c.key, c.header); err != nil {
-		idles(ctx)
 		return core.Result{}, err
 	}
 	call := familyCall(d.callOf(ctx, callerOf(ctx), o), c.reserve)

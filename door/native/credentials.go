@@ -224,6 +224,7 @@ func (s credentialService) Sign(ctx context.Context, r *connect.Request[pb.SignC
 	case r.Msg.LifetimeMs < 0 || r.Msg.LifetimeMs > maxLifetimeMs:
 		return nil, s.d.callError(invalid("lifetime_ms", "%d is outside 0 to %d", r.Msg.LifetimeMs, maxLifetimeMs))
 	}
+	placeOf(ctx).doing(true)
 	cert, authority, err := s.d.credentials.Sign(r.Msg.Request, who, r.Msg.Hosts, time.Duration(r.Msg.LifetimeMs)*time.Millisecond)
 	if err != nil {
 		return nil, s.d.callError(err)

@@ -88,8 +88,8 @@ func (d *Door) admitted(ctx context.Context, enter func() (admit.Place, error)) 
 	if err != nil {
 		return nil, err
 	}
-	p, c := &callPlace{place: in}, callerOf(ctx).control
-	c.place = p.keep()
+	p, c := newCallPlace(in), callerOf(ctx).control
+	c.place = p
 	return func() {
 		c.place = nil
 		p.leave()

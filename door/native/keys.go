@@ -127,7 +127,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	defer done()
 	o := keyOperationOf(c)
 	if err := d.setKey(o, key, h); err != nil {
-		return core.Result{}, nil, d.notBegun(ctx, err)
+		return core.Result{}, nil, d.callError(err)
 	}
 	who := callerOf(ctx)
 	call := d.callOf(ctx, who, o)
@@ -136,7 +136,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 		return r, nil, d.callError(err)
 	}
 	if notProposed(r) {
-		idles(ctx)
+		placeOf(ctx).doing(false)
 	}
 	e := d.former(who).stored(who, c, r)
 	if r.Err != nil {

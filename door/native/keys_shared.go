@@ -258,8 +258,6 @@ func (d *Door) answerShared(ctx context.Context, r waitingRead, fields sharedFie
 			want.AtLeast = d.engine.View().Index()
 			err = exists(want.After, d.engine.View())
 		}
-	} else {
-		idles(ctx)
 	}
 	admitted() // a read that waits holds no place in a lane
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 
-	"connectrpc.com/connect"
-
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
 	"github.com/incumbent-dev/incumbent/core"
@@ -18,10 +16,19 @@ import (
 // whatever the lane's limit is. So the last one who is done gives the place back: the call,
 // or who takes the outcome of what nobody waits for any more. Engine and lease service
 // promise each outcome; only a door that has been closed may miss one, and lets nobody in.
+// How long a call has it that hands nothing on, since it is misspelt, denied or only waits, says
+// nothing of the lane.
 type callPlace struct {
 	place admit.Place
 	users atomic.Int32 // the call, and what it has handed on without an outcome
-	idle  bool         // nothing is done for the call; of the call, until it leaves
+	works bool         // something is done for the call; of the call, until it leaves
+}
+
+// newCallPlace is the place that a call has got.
+func newCallPlace(p admit.Place) *callPlace {
+	c := &callPlace{place: p}
+	c.users.Store(1)
+	return c
 }
 
 // placeOf is the place that a call has now; nil: it has none, which keep and leave accept.
@@ -37,25 +44,26 @@ func placeOf(ctx context.Context) *callPlace {
 func (p *callPlace) keep() *callPlace {
 	if p != nil {
 		p.users.Add(1)
+		p.works = true
 	}
 	return p
+}
+
+// doing says whether something is done for the call, where that is not what it hands on. The call
+// itself does this.
+func (p *callPlace) doing(works bool) {
+	if p != nil {
+		p.works = works
+	}
 }
 
 func (p *callPlace) leave() {
 	switch {
 	case p == nil || p.users.Add(-1) > 0:
-	case p.idle:
-		p.place.Drop()
-	default:
+	case p.works:
 		p.place.Leave()
-	}
-}
-
-// idles says that nothing is done for a call in its place: how long it has that says nothing of
-// the lane.
-func idles(ctx context.Context) {
-	if p := placeOf(ctx); p != nil {
-		p.idle = true
+	default:
+		p.place.Drop()
 	}
 }
 
@@ -64,10 +72,4 @@ func idles(ctx context.Context) {
 func notProposed(r core.Result) bool {
 	kind := incumbent.KindOf(asKind(r.Err))
 	return r.Index == 0 && (kind == incumbent.Denied || kind == incumbent.Invalid)
-}
-
-// notBegun is callError for a call for which nothing was done.
-func (d *Door) notBegun(ctx context.Context, err error) *connect.Error {
-	idles(ctx)
-	return d.callError(err)
 }

@@ -106,6 +106,7 @@ func reading[T any](ctx context.Context, d *Door, l admit.Lane, stale bool, quer
 		return nil, d.callError(err)
 	}
 	defer done()
+	placeOf(ctx).doing(true)
 	if !stale {
 		if err := d.confirmed(ctx); err != nil {
 			return nil, d.callError(err)

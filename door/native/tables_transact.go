@@ -48,7 +48,6 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 	defer func() { done() }()
 	v, bad := ovs.ParseJSON(in.Operations)
 	if bad != nil || v.Kind() != ovs.Array {
-		idles(ctx)
 		return nil, invalid("operations", "are no list")
 	}
 	who := callerOf(ctx)
@@ -56,12 +55,10 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 		d: d, who: who, name: databaseName(namespaceOf(in.Namespace), in.Database), ops: v.Elements(), came: d.now(),
 		in: in.Locks, o: &operation{action: auth.TableWrite, name: incumbent.Name{Lease: in.Namespace + "\x00" + in.Database}, command: &table.Transact{}},
 	}
-	err = incumbent.ValidateNamespace(t.name.Namespace)
-	if err == nil {
-		err = d.setKey(t.o, in.Idempotency, r.Header())
+	if err := incumbent.ValidateNamespace(t.name.Namespace); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		idles(ctx)
+	if err := d.setKey(t.o, in.Idempotency, r.Header()); err != nil {
 		return nil, err
 	}
 	t.key, t.base = t.o.logged(who)

@@ -39,12 +39,11 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	}
 	defer done()
 	if err := decode(in); err != nil {
-		idles(ctx)
 		return nil, err
 	}
 	p, err := d.planOf(callerOf(ctx), in)
 	if err != nil {
-		return nil, d.notBegun(ctx, err)
+		return nil, d.callError(err)
 	}
 	r, err := d.execute(ctx, h, p, in.Idempotency)
 	if err != nil {

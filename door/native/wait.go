@@ -129,7 +129,6 @@ func (s leaseService) WaitReleased(ctx context.Context, r *connect.Request[pb.Wa
 	if err != nil {
 		return nil, s.d.callError(err)
 	}
-	idles(ctx)
 	admitted() // a wait that waits holds no place in a lane
 	type end struct {
 		released bool

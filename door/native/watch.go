@@ -284,9 +284,6 @@ func (d *Door) watchSelected(ctx context.Context, sel *selection, send func(any)
 	defer begun()
 	for from := sel.after; ; {
 		if from > 0 {
-			if from <= d.hub.Index() { // nothing is asked for it
-				idles(ctx)
-			}
 			if err = d.awaitIndex(ctx, from); err == nil {
 				begun()
 				from, err = d.follow(ctx, sel, from, send)
