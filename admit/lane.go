@@ -202,7 +202,7 @@ func (l *lane) roll(now int64, limits *Limits, rank int) {
 	}
 	before, calm := l.limit, l.inflight == 0
 	if l.finished > 0 {
-		calm = !l.adapt(lasted, limits.target(rank), rank == rankOf[Extensions], limits)
+		calm = !l.adapt(lasted, limits, rank)
 	}
 	if calm && !l.limited {
 		// Slowly, too: a lane with little to do would keep what an overload has left of its limit,
@@ -287,7 +287,8 @@ func (l *lane) yield(before int64, spare float64, limits *Limits) {
 // adapt moves the limit. The quickest of a window stayed at least as long as
 // the queue that stood all along; beyond what an idle system takes, that is
 // waiting. It reports whether that was more than the target.
-func (l *lane) adapt(lasted, target int64, patient bool, limits *Limits) (waits bool) {
+func (l *lane) adapt(lasted int64, limits *Limits, rank int) (waits bool) {
+	target, patient := limits.target(rank), rank == rankOf[Extensions]
 	if l.idle == 0 || l.quickest < l.idle {
 		l.idle = l.quickest
 	}
