@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,10 @@ const (
 	membersEvery = 5 * time.Second
 )
 
+// followSilence is how long a member that is followed may say nothing: it says something every ten
+// seconds, if only that it is there.
+const followSilence = 30 * time.Second
+
 func eventsCommand(env *environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
@@ -40,7 +45,8 @@ with -f what happens from now on. With -o json, too, each event is one line.
 --all-members asks every member of the cluster at its own address, puts their
 timelines in one order, by their clocks, and says on standard error who did not
 answer within two seconds. Exit code 5: nobody did. With -f it asks again who did
-not answer or has stopped, and those who join.`,
+not answer or has stopped, and those who join. Without --all-members -f ends with exit
+code 5 if the member says nothing for thirty seconds: it stands still or is cut off.`,
 		Example: `  incumbent events
   incumbent events --all-members
   incumbent events -f -o jsonl`,
@@ -97,37 +103,49 @@ func (p eventPrinter) print(events []*apiv1.Event) error {
 // member, so another call finds one that is there.
 func oneTimeline(c *cobra.Command, p eventPrinter, req *apiv1.EventsRequest) error {
 	limit, _ := c.Flags().GetDuration("timeout")
-	if req.Follow {
-		limit = 0 // nothing may happen for long
-	}
 	return withClient(c, func(cl *client.Client) error {
 		_, err := cl.Cluster().Members(c.Context(), connect.NewRequest(&apiv1.MembersRequest{}))
 		if err := wrong(err); err != nil {
 			return err
 		}
-		return eventsWithin(c.Context(), cl, req, limit, context.DeadlineExceeded, p.print)
+		return eventsWithin(c.Context(), cl, req, patienceWith(req, limit), context.DeadlineExceeded, p.print)
 	})
 }
 
-// eventsWithin is [followEvents] of a member that may stand still: its first answer, and each
-// one if it is not to be followed, is to come within limit (0: whenever it does), or the error
-// is late.
-func eventsWithin(ctx context.Context, cl *client.Client, req *apiv1.EventsRequest, limit time.Duration, late error, take func([]*apiv1.Event) error) error {
-	if limit == 0 {
-		return followEvents(ctx, cl, req, take)
+// patience is how long a member is waited for: before its first answer, and between two. 0: for ever.
+type patience struct{ first, between time.Duration }
+
+// patienceWith is the patience with the answers to req, of which the first is to come within limit.
+func patienceWith(req *apiv1.EventsRequest, limit time.Duration) patience {
+	if req.Follow {
+		return patience{limit, followSilence}
 	}
+	return patience{limit, limit}
+}
+
+// eventsWithin is [followEvents] of a member that may stand still: the error is late if it does not
+// tell in time what it keeps, and [incumbent.Unavailable] if one that is followed says nothing later.
+func eventsWithin(ctx context.Context, cl *client.Client, req *apiv1.EventsRequest, p patience, late error, take func([]*apiv1.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(limit, func() { cancel(late) })
-	defer timer.Stop()
+	wait := func(limit time.Duration, err error) (stop func() bool) {
+		if limit == 0 {
+			limit = math.MaxInt64
+		}
+		return time.AfterFunc(limit, func() { cancel(err) }).Stop
+	}
+	silent := late
+	if req.Follow {
+		silent = incumbent.Errorf(incumbent.Unavailable, "the member has said nothing for %v", p.between)
+	}
+	stop := wait(p.first, late)
+	defer func() { stop() }()
 	err := followEvents(ctx, cl, req, func(events []*apiv1.Event) error {
-		timer.Stop() // it answers: a timeline is never empty
+		stop() // to print them may take longer
 		if err := take(events); err != nil {
 			return err
 		}
-		if !req.Follow {
-			timer.Reset(limit) // for the next piece
-		}
+		stop = wait(p.between, silent)
 		return nil
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -292,7 +310,7 @@ func eventsAt(ctx context.Context, c *cobra.Command, m *apiv1.Member, req *apiv1
 		return errors.New("its address is not known")
 	}
 	return withServers(c, []string{m.Address}, func(cl *client.Client) error {
-		return eventsWithin(ctx, cl, req, timelineWait, fmt.Errorf("no answer within %v", timelineWait), take)
+		return eventsWithin(ctx, cl, req, patienceWith(req, timelineWait), fmt.Errorf("no answer within %v", timelineWait), take)
 	})
 }
 

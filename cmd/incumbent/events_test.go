@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,8 +13,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/incumbent-dev/incumbent"
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
+	"github.com/incumbent-dev/incumbent/client"
 )
 
 // halfway serves as a member does that begins to send its timeline and stands still then.
@@ -72,6 +75,26 @@ func TestNoCommandWaitsForAMemberThatStandsStill(t *testing.T) {
 		if got.code != c.code || !strings.Contains(got.stdout+got.stderr, c.said) {
 			t.Errorf("%s: exit code %d, want %d; %s%s", c.args, got.code, c.code, got.stdout, got.stderr)
 		}
+	}
+}
+
+// A member that is followed may have nothing to tell, but not say nothing for long.
+func TestAMemberThatIsFollowedIsHeardOf(t *testing.T) {
+	_, half := incumbentv1connect.NewClusterServiceHandler(halfway{})
+	cl, err := client.New(client.Config{Servers: []string{memberOf(t, half)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var told []string
+	err = eventsWithin(t.Context(), cl, &apiv1.EventsRequest{Follow: true}, patience{between: 50 * time.Millisecond}, nil, func(events []*apiv1.Event) error {
+		for _, e := range events {
+			told = append(told, e.What)
+		}
+		return nil
+	})
+	if incumbent.KindOf(err) != incumbent.Unavailable || !strings.Contains(fmt.Sprint(err), "said nothing for 50ms") || !slices.Equal(told, []string{"ready"}) {
+		t.Errorf("%v, told %q", err, told)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -154,7 +155,9 @@ func (s clusterService) Leave(ctx context.Context, r *connect.Request[pb.LeaveRe
 	return answerTo(ctx, s.d, r, s.d.operator.Leave)
 }
 
-// Events sends the timeline: what is kept, then what happens.
+// Events sends the timeline: what is kept, then what happens. Who follows it hears something every
+// ProgressEvery, and at once when all that is kept is told, if only that it is nothing: clients take
+// a member that says nothing for longer for one that stands still.
 func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.EventsRequest], out *connect.ServerStream[pb.EventsResponse]) error {
 	limit := cmp.Or(int(req.Msg.Limit), DefaultEvents)
 	if limit > MaxEventsKept {
@@ -162,6 +165,9 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 	}
 	ctx, stop := s.d.untilDrained(ctx)
 	defer stop()
+	tick := time.NewTicker(s.d.progressEvery)
+	defer tick.Stop()
+	due := req.Msg.Follow // something is to be said
 	at := s.d.operator.EventsLast(limit)
 	for {
 		changed, g := s.d.rulesChanged(), s.d.rights(callerOf(ctx))
@@ -169,16 +175,17 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 			return s.d.callError(err)
 		}
 		events, next, more := s.d.operator.EventsAfter(at, pullEvents, g.Sight(auth.Read).Sees)
-		going := next > at
+		going := next > at // nothing to show if what is there is not for this caller
 		at = next
-		if len(events) > 0 {
+		if len(events) > 0 || due && !going {
 			if err := out.Send(&pb.EventsResponse{Events: events}); err != nil {
 				return err
 			}
-			continue
+			tick.Reset(s.d.progressEvery)
+			due = false
 		}
 		if going {
-			continue // what is there is not for this caller
+			continue
 		}
 		if !req.Msg.Follow {
 			return nil
@@ -186,6 +193,8 @@ func (s clusterService) Events(ctx context.Context, req *connect.Request[pb.Even
 		select {
 		case <-more:
 		case <-changed:
+		case <-tick.C:
+			due = true
 		case <-ctx.Done():
 			return s.d.callError(context.Cause(ctx))
 		}
