@@ -15,7 +15,7 @@ import (
 
 // growth is why this member refuses what makes the state grow (claims, new
 // sessions), besides its own disk, which the node looks after. What gives up
-// goes on: releases, expiries, membership.
+// goes on: releases, expiries, membership; and what becomes of checks that are there.
 type growth struct {
 	mu    sync.Mutex // held for moments, and while the node is told
 	split error      // the members' states differ and nobody knows who is right; for good

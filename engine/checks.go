@@ -34,12 +34,17 @@ const passesAgain = 4
 // without, says. As long as nothing else changes it is an extension of the check's ttl,
 // and no entry of the log. The Record of the result is the check, or a *[catalog.Refusal].
 // It never blocks; neither must done, which is called once.
+//
+// Another status is written out of what is kept back ([Call.Reserve]), an output alone is
+// not. One that is refused before it is in the log, as Overloaded or Unavailable, is no reason
+// for a check to become critical: its ttl is extended all the same, and the check comes with
+// the refusal.
 func (e *Engine) Pass(c Call, cmd catalog.Command, done func(core.Result)) {
 	p := &pass{e: e, call: c, cmd: cmd, done: done}
 	r, idle := p.idling()
 	switch {
 	case !idle:
-		p.log()
+		p.log(false)
 	case !p.extend(r):
 		e.Confirm(p.confirmed) // this member may not know yet that it is another
 	}
@@ -71,22 +76,48 @@ func (p *pass) confirmed(err error) {
 	r, idle := p.idling()
 	switch {
 	case !idle:
-		p.log()
+		p.log(false)
 	case !p.extend(r):
 		p.done(r)
 	}
 }
 
 // log makes it a command. Where that finds the status as it is to be, no ttl began with
-// it, and the one there is is extended.
-func (p *pass) log() {
+// it, and the one there is is extended. over: the ttl ended, and the status with it, though
+// this member may not know yet.
+func (p *pass) log(over bool) {
 	p.tried++
-	p.e.Execute(p.call, p.cmd, func(r core.Result) {
+	call := p.call
+	call.Reserve = over || catalog.Of(p.e.View()).Turns(&p.cmd)
+	p.e.Execute(call, p.cmd, func(r core.Result) {
+		if r.Index == 0 && r.Err != nil && (r.Err.Kind == incumbent.Overloaded || r.Err.Kind == incumbent.Unavailable) {
+			p.without(r)
+			return
+		}
 		c, ok := r.Record.(*catalog.Check)
 		if r.Err != nil || !ok || c.Since == r.Index || !p.extend(r) {
 			p.done(r)
 		}
 	})
+}
+
+// without answers that the command was refused before it was in the log, once the ttl of the
+// check is extended if that is as it is to be but for its output.
+func (p *pass) without(refused core.Result) {
+	t := &p.cmd.Target
+	c := catalog.Of(p.e.View()).Check(t.Namespace, t.Node, t.ID)
+	if c != nil && c.Status == p.cmd.Status {
+		if d := c.Deadline(); d != nil && d.Extended {
+			p.e.Extend(d, func(err error) {
+				if err == nil {
+					refused.Record = c
+				}
+				p.done(refused)
+			})
+			return
+		}
+	}
+	p.done(refused)
 }
 
 // extend extends the ttl of the check that a result has, if it has one. What it names
@@ -105,7 +136,7 @@ func (p *pass) extend(r core.Result) bool {
 		case err == nil:
 			p.done(r)
 		case kind == incumbent.NotFound && p.tried < passesAgain:
-			p.log()
+			p.log(true)
 		default:
 			p.done(resultOf(nil, err))
 		}

@@ -81,6 +81,35 @@ func TestPassesThatChangeNothingAreNoEntries(t *testing.T) {
 	}
 }
 
+// While growth is refused another status is written, and an output alone is not; the ttl of
+// the check that it is of goes on.
+func TestG31_AnotherStatusIsWrittenWithoutSpace(t *testing.T) {
+	g := startChecks(t)
+	g.Node().RefuseGrowth(func() error { return incumbent.Errorf(incumbent.Overloaded, "there is no space") })
+	pass := func(id string, s catalog.Status, output string) core.Result {
+		t.Helper()
+		cmd := update(id, s)
+		cmd.StatusOnly, cmd.Output = false, output
+		return answered(t, func(done func(core.Result)) { g.Pass(engine.Call{}, cmd, done) })
+	}
+	for _, id := range []string{"ttl", "none"} {
+		for _, s := range []catalog.Status{catalog.Passing, catalog.Critical, catalog.Warning} {
+			if r := pass(id, s, s.String()); r.Err != nil {
+				t.Errorf("%s as %v: %v", id, s, r.Err)
+			}
+			r := pass(id, s, "another output")
+			_, kept := r.Record.(*catalog.Check)
+			if want := id == "ttl" && s != catalog.Critical; incumbent.KindOf(r.Err) != incumbent.Overloaded || kept != want {
+				t.Errorf("another output of %s as %v: %+v, its ttl extended: %v, want %v", id, s, r, kept, want)
+			}
+		}
+	}
+	g.Node().RefuseGrowth(nil)
+	if r := pass("ttl", catalog.Warning, "another output"); r.Err != nil || catalog.Of(g.View()).Check("default", "n", "ttl").Output != "another output" {
+		t.Errorf("with space: %+v", r)
+	}
+}
+
 // A deadline that has begun again is another, and one that may not be extended is none.
 func TestG04_ADeadlineIsExtendedUnderItsGeneration(t *testing.T) {
 	g := startChecks(t)

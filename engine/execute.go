@@ -14,7 +14,8 @@ type Call struct {
 	core.Meta
 	Deadline time.Time // past it the command is not proposed, or its outcome Unknown; zero: none
 	// Reserve lets the command use what is kept back when disk or memory run out.
-	// It is for what makes room, or lets go: deletions, unlocks.
+	// It is for what makes room, or lets go: deletions, unlocks; and for the status of a
+	// check that is there, which takes the place of the one before.
 	Reserve bool
 }
 

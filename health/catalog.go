@@ -69,6 +69,19 @@ func checkOf(c *catalog.Check) *Check {
 	}
 }
 
+// Turns reports whether what was found of a check is another status than it has in a state.
+func Turns(v *core.View, k Key, o Outcome) bool {
+	update := updateOf(k, o)
+	return catalog.Of(v).Turns(&update)
+}
+
+func updateOf(k Key, o Outcome) catalog.Command {
+	return catalog.Command{
+		Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: k.Namespace, Node: k.Node, ID: k.ID},
+		Status: [...]catalog.Status{Critical: catalog.Critical, Warning: catalog.Warning, Passing: catalog.Passing}[o.Status], Output: o.Output,
+	}
+}
+
 // Update is the command that writes what was found of a check. Another definition of the
 // check may come before it in the log, and this member may hear of that too late. So it does
 // nothing and answers Conflict unless the check is as it was when that was to be reported:
@@ -79,10 +92,7 @@ func checkOf(c *catalog.Check) *Check {
 // With conditions it does nothing where one does not hold: a member that was away for longer
 // than its presence lasts has left its checks to others, and does not know it yet.
 func Update(k Key, o Outcome, only ...core.Condition) core.Command {
-	update := catalog.Command{
-		Verb: catalog.UpdateCheck, Target: catalog.Target{Kind: catalog.CheckKind, Namespace: k.Namespace, Node: k.Node, ID: k.ID},
-		Status: [...]catalog.Status{Critical: catalog.Critical, Warning: catalog.Warning, Passing: catalog.Passing}[o.Status], Output: o.Output,
-	}
+	update := updateOf(k, o)
 	if o.of == nil {
 		return core.TxnCommand{If: only, Then: []core.Command{update}}
 	}

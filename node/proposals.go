@@ -11,7 +11,7 @@ type Proposal struct {
 	Command  []byte    // opaque to the node; not changed by anybody from here on
 	Deadline time.Time // zero: none. Past it the command is dropped if it has not been appended, else Unknown is answered
 	Term     uint64    // non-zero: only if this member leads this term; never forwarded
-	Reserve  bool      // may use what is kept back when disk or inbox run out: release, expire, close, trim
+	Reserve  bool      // may use what is kept back when disk or inbox run out: release, expire, close, trim, the status of a check
 
 	// Done is called exactly once, with the machine's result or an error:
 	// TooLarge, Overloaded, DeadlineExceeded, NotLeader, Unavailable (certainly

@@ -98,12 +98,16 @@ func (s *Server) checksRestored(v *core.View) {
 // it ran the check by.
 func (s *Server) reportCheck(k health.Key, o health.Outcome, done func(error)) {
 	name := health.PresenceLease(s.cluster.ID())
-	presence := leases.Of(s.engine.View()).Lease(name)
+	view := s.engine.View()
+	presence := leases.Of(view).Lease(name)
 	if presence == nil || presence.Token == 0 {
 		done(incumbent.Errorf(incumbent.Conflict, "this member runs no checks now"))
 		return
 	}
-	call := engine.Call{Meta: core.Meta{Origin: s.ownOrigin()}, Deadline: time.Now().Add(reportWait)}
+	call := engine.Call{
+		Meta: core.Meta{Origin: s.ownOrigin()}, Deadline: time.Now().Add(reportWait),
+		Reserve: health.Turns(view, k, o), // the leader's clock goes by the status, and needs no growth
+	}
 	s.engine.Execute(call, health.Update(k, o, leases.IfHeld{Name: name, Token: presence.Token}), func(r core.Result) {
 		switch {
 		case r.Err != nil:

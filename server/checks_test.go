@@ -15,6 +15,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/engine"
 	"github.com/incumbent-dev/incumbent/health"
+	"github.com/incumbent-dev/incumbent/vfs"
 )
 
 // execute executes a command of the catalog.
@@ -133,6 +134,44 @@ func TestChecksAreTakenOver(t *testing.T) {
 	until(t, "another runs it", func() bool {
 		return checkIn(leader, "w") != nil && runs(leader)+runs(other(members, leader, runner)) == 1
 	})
+}
+
+// TestG31_StatusesAreWrittenWithoutSpace: while growth is refused, what members find of checks
+// that are there is written: what is dead is not answered for, and what has recovered is not
+// deregistered.
+func TestG31_StatusesAreWrittenWithoutSpace(t *testing.T) {
+	var free atomic.Int64
+	free.Store(1 << 40)
+	cfg := consulConfig(testConfig(t))
+	cfg.fs = meager{vfs.OS{}, &free}
+	s := open(t, cfg)
+	dying, sick := newSite(t), newSite(t)
+	sick.status.Store(500)
+	registerWeb(t, s, "dying", s.cluster.ID(), health.Definition{HTTP: dying.URL})
+	registerWeb(t, s, "sick", s.cluster.ID(), health.Definition{HTTP: sick.URL})
+	goes := *checkIn(s, "sick")
+	goes.DeregisterAfter = time.Minute
+	execute(t, s, catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "n"}, Checks: []*catalog.Check{&goes}})
+	is := func(id string, status catalog.Status) func() bool {
+		return func() bool {
+			c := checkIn(s, id)
+			return c != nil && c.Status == status && c.Output != ""
+		}
+	}
+	until(t, "one passes", is("dying", catalog.Passing))
+	until(t, "one is critical", is("sick", catalog.Critical))
+
+	free.Store(100)
+	until(t, "growth is refused", func() bool { return s.node.Status().GrowthRefused })
+	dying.status.Store(500)
+	sick.status.Store(200)
+	until(t, "what has died is critical", is("dying", catalog.Critical))
+	until(t, "what has recovered passes", is("sick", catalog.Passing))
+	if d := checkIn(s, "sick").Deadline(); d != nil {
+		t.Errorf("it goes after %v", d.After)
+	}
+	dying.status.Store(200)
+	until(t, "it passes again", is("dying", catalog.Passing))
 }
 
 func other(members []*Server, not ...*Server) *Server {

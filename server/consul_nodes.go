@@ -53,7 +53,9 @@ func (s *Server) registerConsulNodes(ctx context.Context, said string) string {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
-		_, err := s.engine.Await(ctx, engine.Call{Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC().Truncate(time.Millisecond)}}}, c)
+		call := engine.Call{Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC().Truncate(time.Millisecond)}}}
+		call.Reserve = catalog.Of(s.engine.View()).Node(c.Target.Namespace, c.Target.Node) != nil // a node that is there changes or goes: no growth
+		_, err := s.engine.Await(ctx, call, c)
 		cancel()
 		if err == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
@@ -132,6 +133,26 @@ func TestMembersAgreeOnTheAgentsNode(t *testing.T) {
 			crash(t, second)
 		})
 	}
+}
+
+// While growth is refused the catalog is told that a member is not there.
+func TestG31_MembersAreWatchedWithoutSpace(t *testing.T) {
+	first := open(t, withConsul(memberConfig(t, "n1")))
+	members := []*Server{first, join(t, first, withConsul(memberConfig(t, "n2"))), join(t, first, withConsul(memberConfig(t, "n3")))}
+	leader := leaderOf(t, members...)
+	gone := members[(slices.Index(members, leader)+1)%len(members)]
+	is := func(status catalog.Status) func() bool {
+		return func() bool {
+			i := catalog.Of(leader.engine.View()).Instance("default", gone.cfg.Name, memberService)
+			return i != nil && len(i.NodeChecks) == 1 && i.NodeChecks[0].Status == status
+		}
+	}
+	until(t, "it is there", is(catalog.Passing))
+	for _, s := range members {
+		s.node.RefuseGrowth(func() error { return incumbent.Errorf(incumbent.Overloaded, "there is no space") })
+	}
+	crash(t, gone)
+	until(t, "it is not", is(catalog.Critical))
 }
 
 // The node of a member that is none any more goes.

@@ -56,6 +56,12 @@ func (v *View) Repeats(c *Command) bool {
 	return v.planNode(&p, c).Err == nil && p.newNode == nil
 }
 
+// Turns reports whether an update gives a check that is there another status.
+func (v *View) Turns(c *Command) bool {
+	o := v.check(c.Target.Namespace, c.Target.Node, c.Target.ID)
+	return c.Verb == UpdateCheck && o != nil && o.Status != c.Status
+}
+
 // Nodes calls fn with the nodes of a namespace behind the one named after, by name,
 // until it returns false.
 func (v *View) Nodes(namespace, after string, fn func(*Node) bool) {

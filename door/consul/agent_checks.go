@@ -132,7 +132,15 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 	d := r.door
 	cmd := catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
 	cmd.StatusOnly = c.Status == status && d.outputs.settled(c, cmd.Output, d.monotonic(), d.jitter())
-	r.execute(func(call engine.Call, done func(core.Result)) { r.door.engine.Pass(call, cmd, done) }, func(res core.Result) {
+	r.execute(func(call engine.Call, done func(core.Result)) {
+		r.door.engine.Pass(call, cmd, func(res core.Result) {
+			if _, extended := res.Record.(*catalog.Check); extended && res.Err != nil { // the output alone was refused: it is written another time
+				d.outputs.notWritten(c.ID)
+				res.Err = nil
+			}
+			done(res)
+		})
+	}, func(res core.Result) {
 		if res.Err != nil {
 			d.outputs.notWritten(c.ID)
 			r.refusedByCatalog(&cmd, &res)

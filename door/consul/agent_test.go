@@ -193,6 +193,33 @@ func TestChecksOfTheAgent(t *testing.T) {
 	m.does("GET", "/v1/agent/health/service/id/web?format=text", "", "200 passing")
 }
 
+// Who passes a check with another note each time keeps it passing while growth is refused, and
+// another status is written.
+func TestG31_NotesWaitWithoutSpace(t *testing.T) {
+	m := startMember(t, nil)
+	m.send("/v1/agent/service/register", `{"name":"web","check":{"ttl":"1h"}}`)
+	refuse := func() {
+		m.group.Node().RefuseGrowth(func() error { return incumbent.Errorf(incumbent.Overloaded, "there is no space") })
+	}
+	for _, step := range []struct {
+		before                          func()
+		does, note, status, output, why string
+	}{
+		{func() {}, "pass", "1", "passing", "1", "the first"},
+		{refuse, "pass", "2", "passing", "1", "an output alone"},
+		{func() {}, "fail", "3", "critical", "3", "another status"},
+		{func() {}, "pass", "4", "passing", "4", "another status"},
+		{func() {}, "pass", "5", "passing", "4", "an output alone"},
+		{func() { m.group.Node().RefuseGrowth(nil) }, "pass", "6", "passing", "6", "with space"},
+	} {
+		step.before()
+		m.does("PUT", "/v1/agent/check/"+step.does+"/service:web?note="+step.note, "", "200 ")
+		if c := catalog.Of(m.group.View()).Check("default", "agent", "service:web"); c.Status.String() != step.status || c.Output != step.output {
+			t.Errorf("%s: %s with %q, want %s with %q", step.why, c.Status, c.Output, step.status, step.output)
+		}
+	}
+}
+
 func TestHealthOfTheAgentsServices(t *testing.T) {
 	m := startMember(t, nil)
 	m.send("/v1/agent/service/register", `{"id":"w1","name":"web","check":{"ttl":"1h","status":"passing"}}`)

@@ -47,8 +47,8 @@ var ofConsulLists = []mutant{
 	{
 		name: "each pass of a check is written to the log", guarantee: "G19",
 		file: "door/consul/agent_checks.go", pkg: "./door/consul", test: "^TestChecksOfTheAgent$",
-		search:  "r.door.engine.Pass(call, cmd, done)",
-		replace: "r.door.engine.Execute(call, cmd, done)",
+		search:  "r.door.engine.Pass(call, cmd, ",
+		replace: "r.door.engine.Execute(call, cmd, ",
 	},
 	{
 		name: "two prepared queries may have one name", guarantee: "G29",

@@ -96,8 +96,8 @@ var ofCatalog = []mutant{
 	{
 		name: "simulated: a pass of a check is answered before the leader has heard it", guarantee: "G04",
 		file: "engine/checks.go", pkg: "./sim", test: fewSeeds,
-		search:  "\tp.e.Extend(d, func(err error) {\n",
-		replace: "\tp.done(r)\n\tp = &pass{e: p.e, call: p.call, cmd: p.cmd, done: func(core.Result) {}, tried: passesAgain}\n\tif r.Index%2 == 0 {\n\t\treturn true\n\t}\n\tp.e.Extend(d, func(err error) {\n",
+		search:  "\t}\n\tp.e.Extend(d, func(err error) {\n",
+		replace: "\t}\n\tp.done(r)\n\tp = &pass{e: p.e, call: p.call, cmd: p.cmd, done: func(core.Result) {}, tried: passesAgain}\n\tif r.Index%2 == 0 {\n\t\treturn true\n\t}\n\tp.e.Extend(d, func(err error) {\n",
 	},
 	{
 		name: "simulated: a session outlives the check that it depends on", guarantee: "G08",

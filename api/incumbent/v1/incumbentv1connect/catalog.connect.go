@@ -64,7 +64,8 @@ type CatalogServiceClient interface {
 	// space left.
 	Deregister(context.Context, *connect.Request[v1.DeregisterRequest]) (*connect.Response[v1.DeregisterResponse], error)
 	// UpdateCheck says how a check is. One with a ttl is told by it that it is well:
-	// where nothing else changes, without the log.
+	// where nothing else changes, without the log. While there is no space left it takes
+	// another status; another output alone is Overloaded, and the ttl begins anew all the same.
 	UpdateCheck(context.Context, *connect.Request[v1.UpdateCheckRequest]) (*connect.Response[v1.UpdateCheckResponse], error)
 	// ListNodes reads nodes in the order of their names, a page at a time.
 	ListNodes(context.Context, *connect.Request[v1.ListNodesRequest]) (*connect.Response[v1.ListNodesResponse], error)
@@ -194,7 +195,8 @@ type CatalogServiceHandler interface {
 	// space left.
 	Deregister(context.Context, *connect.Request[v1.DeregisterRequest]) (*connect.Response[v1.DeregisterResponse], error)
 	// UpdateCheck says how a check is. One with a ttl is told by it that it is well:
-	// where nothing else changes, without the log.
+	// where nothing else changes, without the log. While there is no space left it takes
+	// another status; another output alone is Overloaded, and the ttl begins anew all the same.
 	UpdateCheck(context.Context, *connect.Request[v1.UpdateCheckRequest]) (*connect.Response[v1.UpdateCheckResponse], error)
 	// ListNodes reads nodes in the order of their names, a page at a time.
 	ListNodes(context.Context, *connect.Request[v1.ListNodesRequest]) (*connect.Response[v1.ListNodesResponse], error)
