@@ -73,6 +73,41 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// TestAFailureMakesNothingBetter: a check that is critical is no warning while it fails, though
+// whoever runs it now has not seen enough failures for it to be critical.
+func TestAFailureMakesNothingBetter(t *testing.T) {
+	for what, was := range map[string]string{"taken over": "found before", "registered": ""} {
+		t.Run(what, func(t *testing.T) {
+			running(t, Config{OutputEvery: -1}, func(t *testing.T, s *state, web *fleet) {
+				web.is("a:80", "500 Broken")
+				d := check("a", time.Second)
+				d.Thresholds = Thresholds{FailuresBeforeWarning: 1, FailuresBeforeCritical: 3}
+				c := Check{Key: d.Key, Member: 2, Definition: d.Encode(), Status: Critical, Output: was}
+				s.mu.Lock()
+				s.checks[c.Key] = &c
+				s.mu.Unlock()
+				s.runner.Members([]uint64{1, 2})
+				s.runner.Changed(c.Key, &c)
+				time.Sleep(10 * time.Second)
+				s.runner.Members([]uint64{1})
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				want := []string{}
+				if was == "" { // what it found is not known yet
+					want = append(want, "a critical")
+				}
+				wantEqual(t, "reports while it fails", s.told(), want)
+				web.is("a:80", "200 OK")
+				time.Sleep(10 * time.Second)
+				web.is("a:80", "500 Broken")
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				wantEqual(t, "reports", s.told(), append(want, "a passing", "a warning", "a critical"))
+			})
+		})
+	}
+}
+
 // book keeps the leases of members.
 type book struct {
 	mu      sync.Mutex

@@ -31,7 +31,8 @@ type Outcome struct {
 	of *catalog.Check // that was run, of an outcome that is reported: see [Update]
 }
 
-// Thresholds say how many runs in a row must agree before the status changes. 0 is 1.
+// Thresholds say how many runs in a row must agree before the status changes. 0 is 1. A
+// run that fails makes no critical check a warning.
 type Thresholds struct {
 	SuccessBeforePassing   int
 	FailuresBeforeWarning  int // 0: as many as before critical

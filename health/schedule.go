@@ -210,6 +210,9 @@ func (s *schedule) ran(now time.Time, r result) (Outcome, bool) {
 	}
 	s.set(j, due)
 	status, enough := j.streak.after(r.outcome.Status, j.def.Thresholds)
+	if r.outcome.Status == Critical { // however few failures there were since this member runs it: one makes nothing better
+		status = max(status, j.status)
+	}
 	if !enough || j.reporting {
 		return Outcome{}, false
 	}
