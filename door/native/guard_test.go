@@ -9,8 +9,12 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/gobwas/ws"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/incumbent-dev/incumbent"
+	healthv1 "github.com/incumbent-dev/incumbent/api/grpc/health/v1"
+	"github.com/incumbent-dev/incumbent/api/grpc/health/v1/healthv1connect"
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 )
@@ -189,6 +193,32 @@ func TestErrorTable(t *testing.T) {
 	}
 	if asError(context.DeadlineExceeded).Kind != incumbent.DeadlineExceeded || asError(http.ErrBodyNotAllowed).Kind != incumbent.Internal {
 		t.Error("errors that are not of the module")
+	}
+}
+
+// The health of every service is told that the protocol has.
+func TestHealthOfEveryService(t *testing.T) {
+	m := newMember(t)
+	health, n := healthv1connect.NewHealthClient(http.DefaultClient, m.url), 0
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			name := string(f.Services().Get(i).FullName())
+			if !strings.HasPrefix(name, "incumbent.v1.") && !strings.HasPrefix(name, "grpc.health.v1.") {
+				continue
+			}
+			n++
+			r, err := health.Check(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{Service: name}))
+			if err != nil || r.Msg.Status != healthv1.HealthCheckResponse_SERVING {
+				t.Errorf("%s: %v, %v", name, r, err)
+			}
+		}
+		return true
+	})
+	if n != len(services) {
+		t.Errorf("the protocol has %d services, %d are served", n, len(services))
+	}
+	if _, err := health.Check(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{Service: "incumbent.v1.None"})); kindOf(err) != incumbent.NotFound {
+		t.Errorf("the health of no service: %v", err)
 	}
 }
 

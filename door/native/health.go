@@ -2,13 +2,13 @@ package native
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/incumbent-dev/incumbent"
 	healthv1 "github.com/incumbent-dev/incumbent/api/grpc/health/v1"
-	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 )
 
 // healthEvery is how often a watch of health looks.
@@ -18,11 +18,7 @@ const healthEvery = time.Second
 type healthService struct{ d *Door }
 
 func (s healthService) status(service string) healthv1.HealthCheckResponse_ServingStatus {
-	switch service {
-	case "", incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName, incumbentv1connect.ClusterServiceName,
-		incumbentv1connect.KeyValueServiceName, incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName,
-		incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName:
-	default:
+	if service != "" && !slices.Contains(services, service) {
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 	}
 	if s.d.life.Err() != nil || s.d.operator.Ready() != nil {

@@ -92,17 +92,21 @@ func callerOf(ctx context.Context) *caller {
 // found. Mount it at Paths.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.handler.Load()).ServeHTTP(w, r) }
 
+// services are the names of all that the door serves, but for the reflection that shows them.
+var services = []string{
+	incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName, incumbentv1connect.KeyValueServiceName,
+	incumbentv1connect.TransactionServiceName, incumbentv1connect.ClusterServiceName, incumbentv1connect.PolicyServiceName,
+	incumbentv1connect.CatalogServiceName, incumbentv1connect.TableServiceName, incumbentv1connect.TrustServiceName,
+	incumbentv1connect.SettingsServiceName, incumbentv1connect.CredentialServiceName, healthv1connect.HealthName,
+}
+
 // Paths are the patterns, for http.ServeMux, that the door serves.
 func (d *Door) Paths() []string {
-	return []string{
-		"/" + incumbentv1connect.LeaseServiceName + "/", "/" + incumbentv1connect.SessionServiceName + "/",
-		"/" + incumbentv1connect.KeyValueServiceName + "/", "/" + incumbentv1connect.TransactionServiceName + "/",
-		"/" + incumbentv1connect.ClusterServiceName + "/", "/" + incumbentv1connect.PolicyServiceName + "/", "/" + incumbentv1connect.CatalogServiceName + "/",
-		"/" + incumbentv1connect.TableServiceName + "/", "/" + incumbentv1connect.TrustServiceName + "/", "/" + incumbentv1connect.SettingsServiceName + "/", "/" + incumbentv1connect.CredentialServiceName + "/",
-		"/" + healthv1connect.HealthName + "/",
-		"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/",
-		StreamPath,
+	paths := []string{"/" + grpcreflect.ReflectV1ServiceName + "/", "/" + grpcreflect.ReflectV1AlphaServiceName + "/", StreamPath}
+	for _, name := range services {
+		paths = append(paths, "/"+name+"/")
 	}
+	return paths
 }
 
 // compressMin is of how many bytes an answer is compressed where its caller takes that. To
@@ -142,11 +146,7 @@ func (d *Door) newHandler(l *Limits) http.Handler {
 	handle(incumbentv1connect.NewTrustServiceHandler(trustService{d}, options))
 	handle(incumbentv1connect.NewCredentialServiceHandler(credentialService{d}, options))
 	handle(healthv1connect.NewHealthHandler(healthService{d}, options))
-	reflector := grpcreflect.NewStaticReflector(
-		incumbentv1connect.LeaseServiceName, incumbentv1connect.SessionServiceName,
-		incumbentv1connect.ClusterServiceName, incumbentv1connect.KeyValueServiceName,
-		incumbentv1connect.TransactionServiceName, incumbentv1connect.PolicyServiceName, incumbentv1connect.SettingsServiceName, incumbentv1connect.TrustServiceName, incumbentv1connect.CredentialServiceName, incumbentv1connect.CatalogServiceName, incumbentv1connect.TableServiceName, healthv1connect.HealthName,
-	)
+	reflector := grpcreflect.NewStaticReflector(services...)
 	handle(grpcreflect.NewHandlerV1(reflector, options))
 	handle(grpcreflect.NewHandlerV1Alpha(reflector, options))
 	mux.HandleFunc(StreamPath, d.upgrade)
