@@ -23,7 +23,7 @@ func (f Feed) Begin(v *core.View) {
 		return true
 	})
 	f.Runner.Replace(all)
-	f.Runner.Members(Present(v))
+	f.Runner.Members(Present(v, f.Namespace))
 }
 
 // Applied takes a batch in, on the apply goroutine.
@@ -39,7 +39,7 @@ func (f Feed) Applied(a *engine.Applied) {
 		}
 	}
 	if members {
-		f.Runner.Members(Present(a.View))
+		f.Runner.Members(Present(a.View, f.Namespace))
 	}
 }
 

@@ -129,12 +129,12 @@ func TestWhoWasAwayWritesNothing(t *testing.T) {
 	l.register(Definition{HTTP: "http://a:80/", Interval: time.Second})
 	found := func(token incumbent.Token) {
 		o := Outcome{Status: Passing, Output: "well", of: catalog.Of(l.state.View()).Check("default", "n", "c")}
-		_ = l.write(Update(Key{"default", "n", "c"}, o, leases.IfHeld{Name: PresenceLease(1), Token: token}), "member") // what it did is looked at
+		_ = l.write(Update(Key{"default", "n", "c"}, o, leases.IfHeld{Name: PresenceLease(1, "default"), Token: token}), "member") // what it did is looked at
 	}
-	if err := l.write(leases.ClaimCommand{Name: PresenceLease(1), Holder: "1", TTL: time.Minute}, "member"); err != nil {
+	if err := l.write(leases.ClaimCommand{Name: PresenceLease(1, "default"), Holder: "1", TTL: time.Minute}, "member"); err != nil {
 		t.Fatal(err)
 	}
-	token := leases.Of(l.state.View()).Lease(PresenceLease(1)).Token
+	token := leases.Of(l.state.View()).Lease(PresenceLease(1, "default")).Token
 	found(token + 1)
 	l.is("by who was away", catalog.Critical, "")
 	found(token)

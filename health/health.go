@@ -4,7 +4,7 @@
 // An alias looks at other checks in the state, as often as its interval says.
 //
 // Each check is run by one member: the one at which it was registered first as it is. Which members
-// run checks all of them know by leases that each holds for itself ([Presence]). When
+// run the checks of a namespace all of them know by leases that each holds for itself ([Presence]). When
 // one of them ends, every other takes those of its checks that fall to it by a hash of
 // member and check, without a word between them: the end of the lease is one entry of
 // the log, however many checks there are. A member that comes back waits for a while

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/core"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/engine"
 )
 
 // TestWhoRunsWhat: a check is its own member's while that is there. Else it is another's,
@@ -108,6 +112,34 @@ func TestAFailureMakesNothingBetter(t *testing.T) {
 	}
 }
 
+// TestPresenceIsOfANamespace: a member counts for the namespace alone whose checks it runs,
+// whatever the name of that is.
+func TestPresenceIsOfANamespace(t *testing.T) {
+	s := engine.NewState()
+	held := map[string][]uint64{
+		"default": {1, 0x1a, math.MaxUint64}, "b": {2, 0x1a}, "1a": {3}, "default/b": {4}, "a/default": {5}, "1": {6, 7},
+		strings.Repeat("n", incumbent.MaxNamespaceBytes): {math.MaxUint64},
+	}
+	for namespace, ids := range held {
+		for _, id := range ids {
+			c := leases.ClaimCommand{Name: PresenceLease(id, namespace), Holder: "h", TTL: time.Minute}
+			results := make([]core.Result, 1)
+			if s.Apply([][]byte{c.Encode(core.Meta{})}, results); results[0].Err != nil {
+				t.Fatalf("%x of %s: %v", id, namespace, results[0].Err)
+			}
+		}
+	}
+	if got := PresenceLease(0x1a, "default").Lease; got != "checks/1a" { // members of before know no other
+		t.Errorf("the lease for the default namespace is %s", got)
+	}
+	held["c"] = nil
+	for namespace, want := range held {
+		got := Present(s.View(), namespace)
+		slices.Sort(got)
+		wantEqual(t, "members of "+namespace, got, want)
+	}
+}
+
 // book keeps the leases of members.
 type book struct {
 	mu      sync.Mutex
@@ -157,7 +189,7 @@ func TestPresence(t *testing.T) {
 			if !alone {
 				b.until[2] = time.Now().Add(24 * time.Hour)
 			}
-			p := Presence{Self: 1, Present: b.present, Call: b.call}
+			p := Presence{Self: 1, Namespace: "default", Present: b.present, Call: b.call}
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() { p.Run(ctx); close(ended) }()

@@ -26,9 +26,15 @@ const (
 
 const presencePrefix = "checks/"
 
-// PresenceLease is the lease that a member holds while it runs checks.
-func PresenceLease(member uint64) incumbent.Name {
-	return incumbent.Name{Namespace: incumbent.ServerNamespace, Model: "server", Lease: presencePrefix + strconv.FormatUint(member, 16)}
+// PresenceLease is the lease that a member holds while it runs the checks of a namespace.
+// That of the default namespace does not name it, so that members of before namespaces were
+// named count it, too. The id comes first: unlike a namespace it has no slash.
+func PresenceLease(member uint64, namespace string) incumbent.Name {
+	text := presencePrefix + strconv.FormatUint(member, 16)
+	if namespace != incumbent.DefaultNamespace {
+		text += "/" + namespace
+	}
+	return incumbent.Name{Namespace: incumbent.ServerNamespace, Model: "server", Lease: text}
 }
 
 // isPresence reports whether a lease is such a one.
@@ -36,12 +42,13 @@ func isPresence(n incumbent.Name) bool {
 	return n.Namespace == incumbent.ServerNamespace && n.Model == "server" && strings.HasPrefix(n.Lease, presencePrefix)
 }
 
-// Present are the members that run checks, in the order of their leases.
-func Present(v *core.View) []uint64 {
+// Present are the members that run the checks of a namespace, in the order of their leases.
+func Present(v *core.View, namespace string) []uint64 {
 	out := []uint64{}
 	leases.Of(v).Below(incumbent.ServerNamespace, "server", presencePrefix, incumbent.Name{}, func(l *leases.Lease) bool {
-		id, err := strconv.ParseUint(strings.TrimPrefix(l.Name.Lease, presencePrefix), 16, 64)
-		if err == nil && l.Token != 0 {
+		text, _, _ := strings.Cut(strings.TrimPrefix(l.Name.Lease, presencePrefix), "/")
+		id, err := strconv.ParseUint(text, 16, 64)
+		if err == nil && l.Token != 0 && l.Name == PresenceLease(id, namespace) {
 			out = append(out, id)
 		}
 		return true
@@ -51,9 +58,10 @@ func Present(v *core.View) []uint64 {
 
 // Presence has a member hold its lease.
 type Presence struct {
-	Self uint64
-	TTL  time.Duration // of the lease; 0: DefaultPresence
-	// Present are the members that hold theirs, as this member knows.
+	Self      uint64
+	Namespace string        // whose checks it runs
+	TTL       time.Duration // of the lease; 0: DefaultPresence
+	// Present are the members that hold theirs for the namespace, as this member knows.
 	Present func() []uint64
 	// Call executes a claim or a release of the lease, which it waits for.
 	Call func(ctx context.Context, c core.Command) error
@@ -73,7 +81,7 @@ func (p *Presence) Run(ctx context.Context) {
 			from = now.Add(p.pause())
 		}
 		if held = holds; holds || len(present) == 0 || !now.Before(from) {
-			p.call(ctx, leases.ClaimCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16), TTL: ttl})
+			p.call(ctx, leases.ClaimCommand{Name: PresenceLease(p.Self, p.Namespace), Holder: strconv.FormatUint(p.Self, 16), TTL: ttl})
 		}
 		select {
 		case <-tick.C:
@@ -86,7 +94,7 @@ func (p *Presence) Run(ctx context.Context) {
 // Leave gives the lease up: others take the checks at once.
 func (p *Presence) Leave(ctx context.Context) {
 	if slices.Contains(p.Present(), p.Self) {
-		p.call(ctx, leases.ReleaseCommand{Name: PresenceLease(p.Self), Holder: strconv.FormatUint(p.Self, 16)})
+		p.call(ctx, leases.ReleaseCommand{Name: PresenceLease(p.Self, p.Namespace), Holder: strconv.FormatUint(p.Self, 16)})
 	}
 }
 

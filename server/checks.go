@@ -33,7 +33,7 @@ func (s *Server) openChecks() error {
 	if s.consul == nil {
 		return nil
 	}
-	self := s.cluster.ID()
+	self, namespace := s.cluster.ID(), s.consulNamespace()
 	r, err := health.New(health.Config{
 		Self: self, Report: s.reportCheck, AllowAll: s.cfg.Consul.ChecksAnywhere, Never: s.neverChecked,
 		Alias: func(k health.Key, d *health.Definition) health.Outcome { return health.Alias(s.engine.View(), k, d) },
@@ -42,9 +42,9 @@ func (s *Server) openChecks() error {
 		return err
 	}
 	c := &checks{
-		feed: health.Feed{Runner: r, Namespace: s.consulNamespace()},
+		feed: health.Feed{Runner: r, Namespace: namespace},
 		presence: health.Presence{
-			Self: self, TTL: s.cfg.presence, Present: func() []uint64 { return health.Present(s.engine.View()) },
+			Self: self, Namespace: namespace, TTL: s.cfg.presence, Present: func() []uint64 { return health.Present(s.engine.View(), namespace) },
 			Call: func(ctx context.Context, cmd core.Command) error {
 				_, err := s.engine.Leases().Await(ctx, lease.Call{Origin: s.ownOrigin()}, cmd)
 				return err
@@ -97,7 +97,7 @@ func (s *Server) checksRestored(v *core.View) {
 // reportCheck writes what was found of a check into the log, if this member still holds what
 // it ran the check by.
 func (s *Server) reportCheck(k health.Key, o health.Outcome, done func(error)) {
-	name := health.PresenceLease(s.cluster.ID())
+	name := health.PresenceLease(s.cluster.ID(), k.Namespace)
 	view := s.engine.View()
 	presence := leases.Of(view).Lease(name)
 	if presence == nil || presence.Token == 0 {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -75,7 +76,7 @@ func TestChecksAreTakenOver(t *testing.T) {
 	present := func(n int) func() bool {
 		return func() bool {
 			for _, s := range members {
-				if len(health.Present(s.engine.View())) != n {
+				if len(health.Present(s.engine.View(), "default")) != n {
 					return false
 				}
 			}
@@ -134,6 +135,41 @@ func TestChecksAreTakenOver(t *testing.T) {
 	until(t, "another runs it", func() bool {
 		return checkIn(leader, "w") != nil && runs(leader)+runs(other(members, leader, runner)) == 1
 	})
+}
+
+// TestChecksAreOfANamespace: where the doors of members show different namespaces, a check is
+// run by a member whose door shows its own, whoever it was registered with.
+func TestChecksAreOfANamespace(t *testing.T) {
+	third := consulConfig(memberConfig(t, "n3"))
+	third.Consul.Namespace = "other"
+	first := open(t, consulConfig(memberConfig(t, "n1")))
+	members := []*Server{first, join(t, first, consulConfig(memberConfig(t, "n2"))), join(t, first, third)}
+	for namespace, n := range map[string]int{"default": 2, "other": 1} {
+		until(t, "all run checks", func() bool { return len(health.Present(first.engine.View(), namespace)) == n })
+	}
+	const checks = 16
+	web := newSite(t)
+	for i := range checks {
+		registerWeb(t, first, fmt.Sprint(i), 1<<60, health.Definition{HTTP: web.URL}) // with nobody who is there
+	}
+	d := health.Definition{HTTP: web.URL, Interval: time.Second}
+	execute(t, first, catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: "other", Node: "n"}, Node: &catalog.Node{Address: "10.0.0.1"},
+		Checks: []*catalog.Check{{ID: "c", Name: "http", Type: "http", Runner: first.cluster.ID(), Definition: d.Encode()}},
+	})
+	for i := range checks {
+		until(t, "a check passes", func() bool { return checkIn(first, fmt.Sprint(i)).Status == catalog.Passing })
+	}
+	until(t, "that of the other namespace passes", func() bool {
+		return catalog.Of(first.engine.View()).Check("other", "n", "c").Status == catalog.Passing
+	})
+	var runs []int
+	for _, s := range members {
+		runs = append(runs, s.checks.feed.Runner.Stats().Checks)
+	}
+	if runs[0]+runs[1] != checks || runs[2] != 1 {
+		t.Errorf("members run %v checks; want %d, and one of the third", runs, checks)
+	}
 }
 
 // TestG31_StatusesAreWrittenWithoutSpace: while growth is refused, what members find of checks
