@@ -174,3 +174,31 @@ func TestTheMembersCertificateIsDueInTime(t *testing.T) {
 		t.Errorf("renewed: %v, due %v", err, m.due())
 	}
 }
+
+// A certificate has its hosts however they were written, and is not due for them.
+func TestACertificateIsNotDueForHowItsHostsAreWritten(t *testing.T) {
+	dir, _ := tlsOf(t, time.Now)
+	for _, tt := range []struct {
+		name  string
+		hosts []string
+		want  string
+	}{
+		{"capitals", HostsOf(nil, "[2001:DB8::1]:7600"), "2001:db8::1"},
+		{"zeros", HostsOf(nil, "[2001:0db8::2]:7600"), "2001:db8::2"},
+		{"IPv4 in IPv6, of a URL", HostsOf(nil, "https://[::ffff:10.0.0.1]:7600"), "10.0.0.1"},
+		{"no port", HostsOf(nil, "FD00::0001"), "fd00::1"},
+		{"of a record", HostsOf([]string{"FD00::0002"}, "10.0.0.2:7600"), "fd00::2"},
+		{"a name in capitals", HostsOf(nil, "N1.Example:7600"), "N1.Example"},
+	} {
+		m, err := OpenTLS(dir, &Record{Cluster: "01" + strings.Repeat("00", 15), ID: FormatID(7)}, "n1", tt.hosts, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if has := ca.Hosts(m.Certificate().Leaf); m.due() || !slices.Contains(has, tt.want) {
+			t.Errorf("%s: a new one has %q, due: %v", tt.name, has, m.due())
+		}
+	}
+	if got := HostsOf([]string{"FD00::1", "10.0.0.1"}, "[fd00::0001]:7600", "https://[::ffff:10.0.0.1]:7600", "[::]:7600"); !slices.Equal(got, []string{"fd00::1", "10.0.0.1"}) {
+		t.Errorf("each once: %q", got)
+	}
+}

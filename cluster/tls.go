@@ -424,13 +424,20 @@ func (m *TLS) Verify(cs tls.ConnectionState, id uint64) error {
 }
 
 // HostsOf collects the hosts of addresses (HOST:PORT) and URLs for a
-// certificate. localhost is among them where the listener is on loopback.
-func HostsOf(more []string, addresses ...string) []string {
-	out := slices.Clone(more)
+// certificate, behind more. localhost is among them where the listener is on loopback.
+// Each is there once, an IP address in the form that [ca.Hosts] gives it back in, however
+// it was written: else a certificate that has it would be due.
+func HostsOf(more []string, addresses ...string) (out []string) {
 	add := func(h string) {
+		if ip := net.ParseIP(h); ip != nil {
+			h = ip.String()
+		}
 		if h != "" && !slices.Contains(out, h) {
 			out = append(out, h)
 		}
+	}
+	for _, h := range more { // a record may have it as it was written
+		add(h)
 	}
 	for _, a := range addresses {
 		if u, err := url.Parse(a); err == nil && u.Host != "" {
