@@ -67,7 +67,8 @@ type TLS struct {
 	hosts  []string
 	now    func() time.Time
 	log    *slog.Logger
-	// Renewed is told when what is shown or trusted has changed. It is set before Run.
+	// Renewed is told when what is shown or trusted has changed. It is set before Run and
+	// [Cluster.Run].
 	Renewed func()
 
 	changing sync.Mutex // makes changes of files and state one after the other

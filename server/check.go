@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/incumbent-dev/incumbent/audit"
-	"github.com/incumbent-dev/incumbent/auth"
 )
 
 // Problem is one thing that is wrong with a Config.
@@ -43,7 +42,7 @@ func (c Config) Problems() []Problem {
 		found.add("tls-cert", err)
 	}
 	if c.ClientCA != "" {
-		_, err := readClientCA(nil, auth.Roots{}, c.ClientCA)
+		_, err := readClientCA(c.ClientCA)
 		found.add("client-ca", err)
 	}
 	_, err = readPasswords(c.Juju.CredentialFile)

@@ -268,6 +268,9 @@ func (s *Server) openOwnTLS(record *cluster.Record) (err error) {
 	if s.certs, err = loadCertificates(s.cfg, s.ownTLS, s.anyTokens, s.guard.SetRoots); err != nil {
 		return err
 	}
+	if s.ownTLS != nil {
+		s.ownTLS.Renewed = s.certificateRenewed // before anything runs that renews
+	}
 	// Joining may have shown that the cluster has no authority after all.
 	s.https = s.certs != nil
 	if err := s.cfg.policy(s.ownTLS != nil).Check(); err != nil {
@@ -385,7 +388,6 @@ func (s *Server) start() {
 		s.running.Go(func() { s.keepConfirming(ctx) })
 	}
 	if s.ownTLS != nil {
-		s.ownTLS.Renewed = s.certificateRenewed
 		s.running.Go(func() { s.ownTLS.Run(ctx) })
 	}
 	s.log.Info("listening", "url", s.URL(), "data_dir", s.cfg.DataDir)

@@ -21,10 +21,11 @@ import (
 // are configured, else from the cluster's own authority.
 type certificates struct {
 	cfg     Config
-	own     *cluster.TLS     // nil: from files
-	tokens  func() bool      // somebody may bring a bearer credential instead of a certificate
-	trusts  func(auth.Roots) // is told whose certificates of clients are taken
-	loading sync.Mutex       // held for a reload, files and all: else one that read earlier could win, and roots and config be of two
+	own     *cluster.TLS        // nil: from files
+	tokens  func() bool         // somebody may bring a bearer credential instead of a certificate
+	trusts  func(auth.Roots)    // is told whose certificates of clients are taken
+	loading sync.Mutex          // held for a reload, files and all: else one that read earlier could win, and roots and config be of two
+	clients []*x509.Certificate // of the file client-ca, as last read; guarded by loading
 	current atomic.Pointer[tls.Config]
 	lenient atomic.Pointer[tls.Config] // current, and a certificate may be missing
 }
@@ -53,13 +54,23 @@ func (c *certificates) pair() (tls.Certificate, error) {
 	return pair, nil
 }
 
-// reload reads the files again. On an error the old certificates stay.
+// reload reads the files again. On an error what they said before stays: with a pair from
+// files all of it, and nothing is swapped. The cluster's own certificate and authorities,
+// which are no files, are taken all the same: what has ended there is to end here too.
 func (c *certificates) reload() error {
 	c.loading.Lock()
 	defer c.loading.Unlock()
 	pair, err := c.pair()
 	if err != nil {
 		return err
+	}
+	if c.cfg.ClientCA != "" {
+		var read []*x509.Certificate
+		if read, err = readClientCA(c.cfg.ClientCA); err == nil {
+			c.clients = read
+		} else if c.own == nil || c.clients == nil {
+			return err
+		}
 	}
 	out := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -78,10 +89,11 @@ func (c *certificates) reload() error {
 	}
 	if c.cfg.ClientCA != "" {
 		if out.ClientCAs == nil {
-			out.ClientAuth = tls.RequireAndVerifyClientCert
+			out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		}
-		if out.ClientCAs, err = readClientCA(out.ClientCAs, roots, c.cfg.ClientCA); err != nil {
-			return err
+		for _, cert := range c.clients {
+			out.ClientCAs.AddCert(cert)
+			roots.Add(cert)
 		}
 		// Bearer credentials may stand in for a certificate where both are set.
 		if c.cfg.CredentialFile != "" {
@@ -96,27 +108,27 @@ func (c *certificates) reload() error {
 		lenient.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	c.lenient.Store(lenient)
-	return nil
+	return err
 }
 
-// readClientCA adds the certificates of a file to a pool, or to a new one.
-func readClientCA(pool *x509.CertPool, roots auth.Roots, file string) (*x509.CertPool, error) {
+// readClientCA returns the certificates of a file, at least one.
+func readClientCA(file string) (out []*x509.Certificate, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, invalid("client-ca", "%w", err)
 	}
-	if pool == nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, invalid("client-ca", "%s holds no certificate in PEM form", file)
-	}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // what the pool has taken, too
-			roots.Add(cert)
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 { // as x509.CertPool reads them
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, cert)
 		}
 	}
-	return pool, nil
+	if len(out) == 0 {
+		return nil, invalid("client-ca", "%s holds no certificate in PEM form", file)
+	}
+	return out, nil
 }
 
 // ends is when the listener's certificate ends.

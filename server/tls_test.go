@@ -9,6 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -25,6 +27,7 @@ import (
 	apiv1 "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/client"
+	"github.com/incumbent-dev/incumbent/cluster"
 )
 
 func hintOf(err error) string {
@@ -295,4 +298,71 @@ func TestReloadsOfCertificatesFollowEachOther(t *testing.T) {
 	if n := together.Load(); n > 0 {
 		t.Errorf("%d reloads found another under way", n)
 	}
+}
+
+// memberTLS is what a member of a cluster with an authority of its own shows and trusts.
+func memberTLS(t *testing.T) *cluster.TLS {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := cluster.Init(cluster.InitConfig{DataDir: dir, Name: "n1", TLS: true}); err != nil {
+		t.Fatal(err)
+	}
+	record, err := cluster.ReadRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := cluster.OpenTLS(dir, record, "n1", []string{"localhost"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// The cluster's own authority may end while the file of others cannot be read: that it does
+// holds at once, and what the file said last stays.
+func TestAnAuthorityEndsWhileTheFileOfOthersIsNotRead(t *testing.T) {
+	before, after := memberTLS(t), memberTLS(t)
+	first, second := newAuthority(t), newAuthority(t)
+	var trusted auth.Roots
+	c, err := loadCertificates(Config{ClientCA: first.file}, before, func() bool { return false }, func(r auth.Roots) { trusted = r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, own *cluster.TLS, others *authority) {
+		t.Helper()
+		want := auth.Roots{}
+		want.Add(others.cert)
+		pool, authorities := own.Pool()
+		pool.AddCert(others.cert)
+		for _, cert := range authorities {
+			want.Add(cert)
+		}
+		now := c.current.Load()
+		if !maps.Equal(trusted, want) || !now.ClientCAs.Equal(pool) {
+			t.Errorf("%s: others are trusted", what)
+		}
+		if !now.Certificates[0].Leaf.Equal(own.Certificate().Leaf) {
+			t.Errorf("%s: another certificate is shown", what)
+		}
+	}
+	check("at first", before, first)
+	text, err := os.ReadFile(second.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(first.file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.own = after // as after an exchange
+	if err := c.reload(); incumbent.KindOf(err) != incumbent.Invalid {
+		t.Errorf("of the file: %v", err)
+	}
+	check("while the file is empty", after, first)
+	if err := os.WriteFile(first.file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reload(); err != nil {
+		t.Error(err)
+	}
+	check("once the file names another", after, second)
 }
