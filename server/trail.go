@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ type denial struct {
 
 func newTrail(cfg Config, m *metrics, events *timeline, now func() time.Time) (*trail, error) {
 	t := &trail{counts: countDenials(m), now: now}
-	t.denials = newDenials(events, t.write)
+	t.denials = newDenials(events, t.write, cfg.Consul.Anonymous, cfg.OVSDB.Anonymous)
 	if cfg.AuditLog == AuditNone {
 		return t, nil
 	}
@@ -141,27 +142,36 @@ func (t *trail) close() {
 // not be able to push out what else is there. A day of such events is a sixth of
 // those that are kept.
 const (
-	denialsKept   = 64          // principals and addresses that are told apart within a minute
-	denialBurst   = 60          // events at once
-	denialEvery   = time.Minute // after which there may be one more, and after which is said how often it was
-	denialRecords = 100         // of a principal at an address, and of all that are not told apart, within a minute
-	deniedEvent   = "denied"
-	maxDeniedWho  = 256 // bytes of a principal in an event
+	strangersKept  = 64          // addresses from which strangers come that are told apart within a minute
+	principalsKept = 1024        // principals, each at an address, that are told apart besides
+	denialBurst    = 60          // events at once
+	denialEvery    = time.Minute // after which there may be one more, and after which is said how often it was
+	denialRecords  = 100         // of who is told apart, and of all strangers and all principals that are not, within a minute
+	deniedEvent    = "denied"
+	maxDeniedWho   = 256 // bytes of a principal in an event
 )
 
-// denials says what is denied: in events at once for a principal at an address,
-// then once a minute how often it was since; in the audit log one by one up to a
-// number, then as often.
+// denials says what is denied: in events at once for who is told apart, then once a
+// minute how often it was since; in the audit log one by one up to a number, then as
+// often. Principals are told apart by name and address, strangers by address alone: what
+// they call themselves costs them nothing, and is to take no place of who is known.
 type denials struct {
 	events *timeline
 	write  func(audit.Record)
+	free   map[string]bool // names that whoever brings nothing goes by
 
-	mu     sync.Mutex // protects what follows; held for a look-up, and for a minute's events
-	minute time.Time
+	mu                    sync.Mutex // protects what follows; held for a look-up, and for a minute's events
+	minute                time.Time
+	principals, strangers crowd
+	room                  int    // events that may be noted at once
+	unsaid                uint64 // denials that found no room
+}
+
+// crowd is those who were denied something within the minute.
+type crowd struct {
+	most   int // that are told apart
 	seen   map[denied]*repeated
 	others repeated // of those that were too many to be told apart
-	room   int      // events that may be noted at once
-	unsaid uint64   // denials that found no room
 }
 
 // denied is who was denied something, and from where. Ports change with each try.
@@ -178,24 +188,43 @@ func (r *repeated) add(last *audit.Record) (record bool) {
 	return r.n <= denialRecords
 }
 
-func newDenials(events *timeline, write func(audit.Record)) *denials {
-	return &denials{events: events, write: write, seen: map[denied]*repeated{}, room: denialBurst}
+// newDenials returns one that has heard of none. free are the names, as kind and name,
+// that whoever brings nothing goes by; "" is none.
+func newDenials(events *timeline, write func(audit.Record), free ...string) *denials {
+	d := &denials{
+		events: events, write: write, room: denialBurst, free: map[string]bool{"": true, auth.Principal{}.String(): true},
+		principals: crowd{most: principalsKept, seen: map[denied]*repeated{}},
+		strangers:  crowd{most: strangersKept, seen: map[denied]*repeated{}},
+	}
+	for _, name := range free {
+		d.free[name] = true
+	}
+	return d
+}
+
+// stranger reports whether a record is of somebody who has not shown who it is.
+func (d *denials) stranger(r *audit.Record) bool {
+	return r.Reason == audit.Identity || r.Reason == audit.Guesses || d.free[r.Principal]
 }
 
 // add takes note of a denial, and reports whether it is to have a record of its own.
 func (d *denials) add(r *audit.Record) (record bool) {
-	who := denied{r.Principal[:min(len(r.Principal), maxDeniedWho)], hostOf(r.Address)}
+	who := denied{r.Principal[:min(len(r.Principal), maxDeniedWho)], networkOf(r.Address)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.turn(r.At)
-	again := d.seen[who]
+	c, key := &d.principals, who
+	if d.stranger(r) {
+		c, key = &d.strangers, denied{host: who.host}
+	}
+	again := c.seen[key]
 	switch {
 	case again != nil:
 		return again.add(r)
-	case len(d.seen) >= denialsKept:
-		return d.others.add(r)
+	case len(c.seen) >= c.most:
+		return c.others.add(r)
 	}
-	d.seen[who] = &repeated{n: 1, last: *r}
+	c.seen[key] = &repeated{n: 1, last: *r}
 	d.say(who, 1, whatOf(r))
 	return true
 }
@@ -223,18 +252,24 @@ func (d *denials) turn(now time.Time) {
 		d.room = min(denialBurst, d.room+int(gained))
 	}
 	d.minute = minute
-	for who, again := range d.seen {
+	d.close(&d.principals)
+	d.close(&d.strangers)
+}
+
+// close says what a minute that is over had of some.
+func (d *denials) close(c *crowd) {
+	for who, again := range c.seen {
 		if again.n > 1 {
 			d.say(who, again.n-1, "then "+whatOf(&again.last))
 		}
 		d.rest(again, who)
 	}
-	if d.others.n > 0 {
-		d.say(denied{"others", ""}, d.others.n, "too many to be told apart")
-		d.rest(&d.others, denied{})
+	if c.others.n > 0 {
+		d.say(denied{"others", ""}, c.others.n, "too many to be told apart")
+		d.rest(&c.others, denied{})
 	}
-	clear(d.seen)
-	d.others = repeated{}
+	clear(c.seen)
+	c.others = repeated{}
 }
 
 // rest records how many denials had no record of their own.
@@ -273,10 +308,27 @@ func (d *denials) say(who denied, n uint64, what string) {
 	d.events.add(Event{What: deniedEvent, Subject: subject, Detail: detail})
 }
 
-// hostOf is an address without its port.
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
+// networkBits are what one customer of a provider has of an IPv6 address: who has one
+// address of it has all.
+const networkBits = 64
+
+// networkOf is an address without its port; of IPv6 it is the network.
+func networkOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return host // a socket of this machine
+	}
+	a = a.Unmap().WithZone("")
+	if !a.Is6() || a.IsLoopback() {
+		return a.String()
+	}
+	p, err := a.Prefix(networkBits)
+	if err != nil {
 		return host
 	}
-	return address
+	return p.String()
 }

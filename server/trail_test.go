@@ -19,7 +19,7 @@ func heardOf(t *testing.T) (tr *trail, records *[]audit.Record, events func() []
 		t.Fatal(err)
 	}
 	records = new([]audit.Record)
-	tr.denials = newDenials(line, func(r audit.Record) { *records = append(*records, r) })
+	tr.denials = newDenials(line, func(r audit.Record) { *records = append(*records, r) }, "agent:guest")
 	return tr, records, func() []Event {
 		list, _, _ := line.after(0, timelineKept)
 		return list
@@ -100,8 +100,73 @@ func TestDenialsLeaveRoomForOtherEvents(t *testing.T) {
 	if n := len(events()); n > timelineKept/6 || n < minutes {
 		t.Errorf("%d events, %d are kept", n, timelineKept)
 	}
-	if len(tr.denials.seen) > denialsKept {
-		t.Errorf("%d principals are told apart", len(tr.denials.seen))
+}
+
+// However many names strangers call themselves by, and from wherever they come: what is
+// denied to who is known has a record of its own.
+func TestStrangersHideNothingOfWhoIsKnown(t *testing.T) {
+	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
+	const many = strangersKept + denialRecords + 1
+	for _, tt := range []struct {
+		name     string
+		denied   func(i int) audit.Record
+		recorded int // of many
+	}{
+		{"names at one address", func(i int) audit.Record {
+			return audit.Record{Door: doorJuju, Address: fmt.Sprint("10.0.0.1:", 1000+i), Principal: fmt.Sprint("unit-x-", i), Action: audit.Login, Reason: audit.Identity}
+		}, denialRecords},
+		{"names in one network", func(i int) audit.Record {
+			return audit.Record{Door: doorJuju, Address: fmt.Sprintf("[2001:db8::%x]:1", i), Principal: fmt.Sprint("unit-x-", i), Action: audit.Login, Reason: audit.Guesses}
+		}, denialRecords},
+		{"names everywhere", func(i int) audit.Record {
+			return audit.Record{Door: doorJuju, Address: fmt.Sprintf("[2001:db8:0:%x::1]:1", i), Principal: fmt.Sprint("unit-x-", i), Action: audit.Login, Reason: audit.Identity}
+		}, strangersKept + denialRecords},
+		{"nobody, in one network", func(i int) audit.Record { return denialAt(at, "anonymous", fmt.Sprintf("[2001:db8::%x]:1", i)) }, denialRecords},
+		{"who may be anybody, in one network", func(i int) audit.Record { return denialAt(at, "agent:guest", fmt.Sprintf("[2001:db8::%x]:1", i)) }, denialRecords},
+	} {
+		tr, records, _ := heardOf(t)
+		recorded := 0
+		for i := range many {
+			r := tt.denied(i)
+			r.At, r.Outcome = at, audit.Denied
+			if tr.denials.add(&r) {
+				recorded++
+			}
+		}
+		if recorded != tt.recorded {
+			t.Errorf("%s: %d of %d have a record of their own, want %d", tt.name, recorded, many, tt.recorded)
+		}
+		known := denialAt(at, "agent:x", "10.0.0.1:5")
+		for i := range denialRecords {
+			if !tr.denials.add(&known) {
+				t.Fatalf("%s: denial %d of who is known has no record", tt.name, i)
+			}
+		}
+		tr.denials.flush(at.Add(time.Minute))
+		if len(*records) != 1 || (*records)[0].Principal != "" || !strings.HasPrefix((*records)[0].Detail, fmt.Sprint(many-tt.recorded, " more")) {
+			t.Errorf("%s: records of the rest: %v", tt.name, *records)
+		}
+	}
+}
+
+// Who is known may have many names, too: they are told apart up to a number.
+func TestDenialsTellPrincipalsApart(t *testing.T) {
+	tr, _, _ := heardOf(t)
+	at := time.Date(2026, 11, 22, 10, 0, 5, 0, time.UTC)
+	const many = principalsKept + denialRecords + 1
+	for i := range many {
+		r := denialAt(at, fmt.Sprint("agent:", i), "10.0.0.1:5")
+		if tr.denials.add(&r) != (i < many-1) {
+			t.Fatalf("denial %d", i)
+		}
+	}
+	if n := len(tr.denials.principals.seen); n != principalsKept {
+		t.Errorf("%d principals are told apart", n)
+	}
+	r := denialAt(at, "agent:0", "10.0.0.2:5")
+	r.Reason = audit.Identity
+	if !tr.denials.add(&r) {
+		t.Error("a stranger finds no place because of them")
 	}
 }
 
