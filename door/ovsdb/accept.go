@@ -79,7 +79,7 @@ func (d *Door) greet(c net.Conn, r *Remote, secure bool) {
 		return
 	}
 	refused := &d.counts.unknown
-	who, err := d.identify(peer, r)
+	who, err := d.identify(peer, r, config)
 	if err == nil {
 		refused = &d.counts.refused
 		err = who.takePlace(c)
@@ -122,8 +122,9 @@ func (d *Door) turnAway(c net.Conn) {
 	c.Close()
 }
 
-// identify finds out who has connected: the protocol has nothing of its own for that.
-func (d *Door) identify(peer auth.Peer, r *Remote) (*caller, error) {
+// identify finds out who has connected: the protocol has nothing of its own for that. config
+// is what verified its certificate, nil without TLS; there may be another by now.
+func (d *Door) identify(peer auth.Peer, r *Remote, config *tls.Config) (*caller, error) {
 	who := &caller{door: d, remote: r, address: peer.Remote.String()}
 	proven := peer.TLS != nil && len(peer.TLS.VerifiedChains) > 0
 	if proven {
@@ -133,7 +134,7 @@ func (d *Door) identify(peer auth.Peer, r *Remote) (*caller, error) {
 	if proven && d.cfg.OwnCA {
 		who.principal, err = d.agentOf(peer.TLS.VerifiedChains[0][0])
 		who.ends = peer.TLS.VerifiedChains[0][0].NotAfter.UnixMilli()
-		who.roots = d.cfg.TLS().ClientCAs
+		who.roots = config.ClientCAs
 	} else {
 		who.principal, err = d.cfg.Guard.Identify(peer)
 	}
