@@ -172,16 +172,18 @@ func agentService(d *Door, r *request) {
 		r.opts.index = 0 // it is blocked by hash alone
 		r.shared(sharedQuery{
 			kind: "agent/service", params: strconv.Quote(id), rights: seen.key(),
-			eval: func(v *core.View, notes *watch.Reads) result { return d.agentServiceResult(v, notes, id) },
+			eval: func(v *core.View, notes *watch.Reads) result { return d.agentServiceResult(v, notes, id, seen) },
 		})
 	})
 }
 
-func (d *Door) agentServiceResult(v *core.View, notes *watch.Reads, id string) result {
+// agentServiceResult is one service as those see it who see the same. Another registration
+// may have made it an instance of a service that they do not: then it is not there.
+func (d *Door) agentServiceResult(v *core.View, notes *watch.Reads, id string, seen *sights) result {
 	c := engine.ReadCatalog(v, notes, d.namespace)
 	c.ReadNode(d.cfg.Node)
 	s := d.agentServiceWith(c.View, id)
-	if s == nil {
+	if s == nil || !seen.service(s.Name) {
 		text := []byte("unknown service ID: " + id)
 		return result{status: http.StatusNotFound, hash: digestOf(text), fails: string(text), size: len(text)}
 	}

@@ -404,10 +404,10 @@ func TestTheAgentKnowsNoMember(t *testing.T) {
 	m.does("PUT", "/v1/agent/service/maintenance/consul?enable=true", "", unknown)
 	m.does("PUT", "/v1/agent/service/deregister/consul", "", unknown)
 	v := m.group.View()
-	if res := m.door.agentServiceResult(v, nil, "consul"); res.status != http.StatusNotFound {
+	if res := m.door.agentServiceResult(v, nil, "consul", nil); res.status != http.StatusNotFound {
 		t.Errorf("who waits for it is told %+v", res)
 	}
-	if res := m.door.agentServiceResult(v, nil, "web"); res.status != 0 {
+	if res := m.door.agentServiceResult(v, nil, "web", nil); res.status != 0 {
 		t.Errorf("who waits for another is told %+v", res)
 	}
 }

@@ -111,6 +111,32 @@ func TestG12_AnAgentsListsSayThatTheyAreNotWhole(t *testing.T) {
 	}
 }
 
+// An id becomes another service's by another registration: who waits for it is not shown one
+// that it may not see.
+func TestG12_AServiceThatIsWaitedForBecomesAnother(t *testing.T) {
+	guard, as := agentsNamed(t, true, "one")
+	m := startMember(t, func(c *Config) { c.Guard = guard })
+	m.send("/v1/agent/service/register", `{"ID":"x","Name":"web"}`)
+	p := auth.Policy{Name: "one", For: []string{"agent:one"}, Rules: []auth.Rule{{State: auth.Services, Namespace: "*", Prefix: "web", Verbs: auth.AllVerbs}}}
+	if r := m.group.Do(&policy.Command{Verb: policy.Set, Policy: p}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	was := m.do("GET", "/v1/agent/service/x", "", as["one"]...)
+	if was.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", was.Status, was.body)
+	}
+	c := m.dial()
+	c.get("/v1/agent/service/x?hash="+was.Header.Get("X-Consul-Contenthash"), as["one"]...)
+	m.blocked(1)
+	m.send("/v1/agent/service/register", `{"ID":"x","Name":"db","Meta":{"secret":"of db"}}`)
+	if a := c.read("GET"); a.StatusCode != http.StatusNotFound || a.body != "unknown service ID: x" {
+		t.Errorf("once it is another's: %d %s", a.StatusCode, a.body)
+	}
+	if a := m.do("GET", "/v1/agent/service/x", "", as["one"]...); a.StatusCode != http.StatusForbidden {
+		t.Errorf("asked anew: %d %s", a.StatusCode, a.body)
+	}
+}
+
 // Who may write a service may have instances of it on any node, but neither says anything
 // new of the node nor touches what else is there. Consul's rule.
 func TestG12_AnInstanceOnAnothersNode(t *testing.T) {
