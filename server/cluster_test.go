@@ -22,7 +22,9 @@ import (
 	"github.com/incumbent-dev/incumbent/client"
 	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/catalog"
 	leases "github.com/incumbent-dev/incumbent/core/lease"
+	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/node"
 )
 
@@ -87,8 +89,14 @@ func join(t testing.TB, first *Server, cfg Config) *Server {
 // trio is a cluster of three.
 func trio(t testing.TB) []*Server {
 	t.Helper()
-	first := open(t, memberConfig(t, "n1"))
-	return []*Server{first, join(t, first, memberConfig(t, "n2")), join(t, first, memberConfig(t, "n3"))}
+	return trioWith(t, func(cfg Config) Config { return cfg })
+}
+
+// trioWith is one whose members have something besides.
+func trioWith(t testing.TB, with func(Config) Config) []*Server {
+	t.Helper()
+	first := open(t, with(memberConfig(t, "n1")))
+	return []*Server{first, join(t, first, with(memberConfig(t, "n2"))), join(t, first, with(memberConfig(t, "n3")))}
 }
 
 // leaderOf waits until all of some members agree on who leads.
@@ -211,13 +219,13 @@ func eventsOf(s *Server, what string) (out []Event) {
 // A member that lost its disk comes back by itself under a new id, and its old
 // one is gone in the same change.
 func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
-	members := trio(t)
+	members := trioWith(t, withConsul)
 	leader := leaderOf(t, members...)
 	i := slices.IndexFunc(members, func(s *Server) bool { return s != leader })
 	wiped := members[i]
 	old, name := wiped.cluster.ID(), wiped.cfg.Name
 	crash(t, wiped)
-	cfg := memberConfig(t, name)
+	cfg := withConsul(memberConfig(t, name))
 	cfg.JoinToken = tokenOf(t, leader, name)
 	until(t, "the others notice", func() bool { return !leader.cluster.Connected(old) })
 	back := open(t, cfg)
@@ -235,6 +243,10 @@ func TestG34_AWipedMemberComesBackAsAnother(t *testing.T) {
 	if _, err := claim(t, clientOf(t, back), "a", "h"); err != nil {
 		t.Errorf("claim on the member that came back: %v", err)
 	}
+	until(t, "its node in the catalog is the new one's", func() bool {
+		n := catalog.Of(leader.engine.View()).Node("default", name)
+		return n != nil && n.ID == leader.consul.door.ServerID(&consul.Member{ID: back.cluster.ID(), Name: name})
+	})
 	// Started again it needs no token, but may keep it.
 	again := back.cfg
 	again.Listen, again.PeerListen = back.gate.Addr().String(), back.PeerAddr()

@@ -22,9 +22,8 @@ import (
 // so that nothing registered with it fails with a member. Each member whose door is open
 // sees to its own node and to the agent's; the leader to all.
 const (
-	nodesEvery    = time.Second
-	nodesTimeout  = 5 * time.Second // of one command
-	memberService = "consul"        // that every member's node has
+	nodesEvery   = time.Second
+	nodesTimeout = 5 * time.Second // of one command
 )
 
 // keepConsulNodes registers what is missing until ctx ends.
@@ -34,9 +33,9 @@ func (s *Server) keepConsulNodes(ctx context.Context) {
 	}
 	tick := time.NewTicker(nodesEvery)
 	defer tick.Stop()
-	for said := ""; ; {
+	for said := map[string]string{}; ; {
 		if s.ready() == nil {
-			said = s.registerConsulNodes(ctx, said)
+			s.registerConsulNodes(ctx, said)
 		}
 		select {
 		case <-tick.C:
@@ -46,27 +45,40 @@ func (s *Server) keepConsulNodes(ctx context.Context) {
 	}
 }
 
-// registerConsulNodes executes what changes something, and logs what fails, once.
-func (s *Server) registerConsulNodes(ctx context.Context, said string) string {
+// registerConsulNodes executes what changes something. Why a node is not registered is
+// logged once; said has it by the node's name.
+func (s *Server) registerConsulNodes(ctx context.Context, said map[string]string) {
 	for _, c := range s.consulCommands() {
-		if _, idle := catalog.Of(s.engine.View()).Idling(&c, nil); idle {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
-		call := engine.Call{Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC().Truncate(time.Millisecond)}}}
-		call.Reserve = catalog.Of(s.engine.View()).Node(c.Target.Namespace, c.Target.Node) != nil // a node that is there changes or goes: no growth
-		_, err := s.engine.Await(ctx, call, c)
-		cancel()
+		refused, err := s.registerConsulNode(ctx, c)
 		if err == nil {
+			delete(said, c.Target.Node)
 			continue
 		}
-		if text := c.Target.Node + err.Error(); text != said {
+		if text := err.Error(); text != said[c.Target.Node] {
+			said[c.Target.Node] = text
 			s.log.Info("node of the catalog not registered", "node", c.Target.Node, "cause", err)
-			return text
 		}
-		return said
+		if !refused { // the next one would wait as long
+			return
+		}
 	}
-	return ""
+}
+
+// registerConsulNode executes a command if it changes something. refused: the catalog as it
+// is here refuses it, or there is no room for another node; nothing was waited for.
+func (s *Server) registerConsulNode(ctx context.Context, c catalog.Command) (refused bool, err error) {
+	if r, idle := catalog.Of(s.engine.View()).Idling(&c, nil); idle {
+		if r.Err != nil {
+			return true, r.Err
+		}
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
+	defer cancel()
+	call := engine.Call{Meta: core.Meta{Origin: core.Origin{At: time.Now().UTC().Truncate(time.Millisecond)}}}
+	call.Reserve = catalog.Of(s.engine.View()).Node(c.Target.Namespace, c.Target.Node) != nil // a node that is there changes or goes: no growth
+	_, err = s.engine.Await(ctx, call, c)
+	return incumbent.KindOf(err) == incumbent.Overloaded, err
 }
 
 // consulCommands are what makes the catalog as it should be.
@@ -86,6 +98,10 @@ func (s *Server) consulCommands() []catalog.Command {
 		m := &members[i]
 		there[incumbent.Fold(m.Name)] = true
 		if leads || m.Self {
+			if c := s.retireFormer(m, members); c != nil {
+				commands = append(commands, *c)
+				continue // the rest once that is so
+			}
 			commands = append(commands, s.registerMember(m))
 		}
 	}
@@ -101,18 +117,43 @@ func (s *Server) consulCommands() []catalog.Command {
 func (s *Server) agentNode(members []consul.Member) *catalog.Node {
 	d := s.consul.door
 	n := &catalog.Node{Name: d.Node(), ID: d.NodeID(), Address: s.consulNodeAddress()}
-	self := memberText(s.cluster.ID())
-	place := self
+	place := s.cluster.ID()
 	if o := catalog.Of(s.engine.View()).Node(d.Namespace(), d.Node()); o != nil {
-		i := slices.IndexFunc(o.Meta, func(p catalog.Pair) bool { return p.Key == consul.MemberMeta })
-		belongs := i >= 0 && slices.ContainsFunc(members, func(m consul.Member) bool { return memberText(m.ID) == o.Meta[i].Value })
-		if belongs && o.Meta[i].Value != self && (s.cfg.Consul.NodeAddress == "" || o.Address == n.Address) {
-			n.Address, place = o.Address, o.Meta[i].Value
+		named := memberIn(o.Meta)
+		if named != place && belongs(members, named) && (s.cfg.Consul.NodeAddress == "" || o.Address == n.Address) {
+			n.Address, place = o.Address, named
 		}
 	}
-	n.Meta = nodeMeta(consul.MemberMeta, place)
+	n.Meta = nodeMeta(consul.MemberMeta, memberText(place))
 	tagAddresses(n)
 	return n
+}
+
+// retireFormer says of the node of a former member, whose name a member has now, that it is
+// not there: until then none with another id may have its name. nil: there is no such node.
+// One whose id is not the former member's is somebody else's, and stays.
+func (s *Server) retireFormer(m *consul.Member, members []consul.Member) *catalog.Command {
+	d, v := s.consul.door, catalog.Of(s.engine.View())
+	i := v.Instance(d.Namespace(), m.Name, consul.MemberService)
+	if i == nil || i.Node.ID == d.ServerID(m) {
+		return nil
+	}
+	former := memberIn(i.Service.Meta)
+	if former == 0 || belongs(members, former) || i.Node.ID != d.ServerID(&consul.Member{ID: former, Name: m.Name}) {
+		return nil
+	}
+	c := catalog.Command{
+		Verb: catalog.Register, Target: catalog.Target{Namespace: d.Namespace(), Node: m.Name}, Checks: []*catalog.Check{aliveCheck(false)},
+		If: true, // else it might be said of the node that another member has registered meanwhile
+	}
+	c.Checks[0].Output = "the member belongs to the cluster no longer"
+	if o := v.Check(d.Namespace(), m.Name, c.Checks[0].ID); o != nil {
+		if o.Status == catalog.Critical {
+			return nil
+		}
+		c.Index = o.Modified
+	}
+	return &c
 }
 
 func (s *Server) registerMember(m *consul.Member) catalog.Command {
@@ -123,7 +164,7 @@ func (s *Server) registerMember(m *consul.Member) catalog.Command {
 		Verb: catalog.Register, Target: catalog.Target{Namespace: d.Namespace(), Node: m.Name},
 		Node: &catalog.Node{Name: m.Name, ID: d.ServerID(m), Address: host, Meta: nodeMeta()},
 		Service: &catalog.Service{
-			ID: memberService, Name: memberService, Port: uint16(port), Weights: catalog.Weights{Passing: 1, Warning: 1},
+			ID: consul.MemberService, Name: consul.MemberService, Port: uint16(port), Weights: catalog.Weights{Passing: 1, Warning: 1},
 			Meta: pairs("non_voter", strconv.FormatBool(!m.Voter), "version", consul.Version, consul.MemberMeta, memberText(m.ID)),
 		},
 		Checks: []*catalog.Check{aliveCheck(m.Alive)},
@@ -150,7 +191,7 @@ func tagAddresses(n *catalog.Node) {
 // deregisterGone takes out the nodes of members that are none any more.
 func (s *Server) deregisterGone(there map[string]bool) (commands []catalog.Command) {
 	namespace := s.consul.door.Namespace()
-	catalog.Of(s.engine.View()).Instances(namespace, memberService, func(i *catalog.Instance) bool {
+	catalog.Of(s.engine.View()).Instances(namespace, consul.MemberService, func(i *catalog.Instance) bool {
 		ours := slices.ContainsFunc(i.Service.Meta, func(p catalog.Pair) bool { return p.Key == consul.MemberMeta })
 		if ours && !there[incumbent.Fold(i.Node.Name)] {
 			commands = append(commands, catalog.Command{
@@ -188,6 +229,20 @@ func nodeMeta(more ...string) []catalog.Pair {
 }
 
 func memberText(id uint64) string { return strconv.FormatUint(id, 10) }
+
+// memberIn is the member that metadata names; 0: none.
+func memberIn(meta []catalog.Pair) (id uint64) {
+	for _, p := range meta {
+		if p.Key == consul.MemberMeta {
+			id, _ = strconv.ParseUint(p.Value, 10, 64) // what is no number names nobody
+		}
+	}
+	return id
+}
+
+func belongs(members []consul.Member, id uint64) bool {
+	return slices.ContainsFunc(members, func(m consul.Member) bool { return m.ID == id })
+}
 
 // pairs are keys with values, by key.
 func pairs(of ...string) []catalog.Pair {

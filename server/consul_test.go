@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/cluster"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/door/consul"
@@ -29,7 +32,23 @@ func withConsul(cfg Config) Config {
 
 func consulGet(t *testing.T, s *Server, path string, into any) *http.Response {
 	t.Helper()
-	r, err := http.Get("http://" + s.ConsulAddr() + path)
+	return consulDo(t, s, http.MethodGet, path, "", into)
+}
+
+func consulPut(t *testing.T, s *Server, path, body string, into any) {
+	t.Helper()
+	if r := consulDo(t, s, http.MethodPut, path, body, into); r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", path, r.Status)
+	}
+}
+
+func consulDo(t *testing.T, s *Server, method, path, body string, into any) *http.Response {
+	t.Helper()
+	q, err := http.NewRequest(method, "http://"+s.ConsulAddr()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +87,7 @@ func TestMembersAreNodesOfTheCatalog(t *testing.T) {
 		}
 		until(t, "the nodes are registered", func() bool { return len(names()) == want })
 		until(t, "nothing is left to be said", s.saidNodes)
-		i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, memberService)
+		i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, consul.MemberService)
 		if i == nil || len(i.NodeChecks) != 1 || i.NodeChecks[0].ID != "serfHealth" || i.NodeChecks[0].Status != catalog.Passing {
 			t.Errorf("%v: %+v", names(), i)
 		}
@@ -78,7 +97,7 @@ func TestMembersAreNodesOfTheCatalog(t *testing.T) {
 // saidNodes reports whether a member would write nothing to the catalog.
 func (s *Server) saidNodes() bool {
 	for _, c := range s.consulCommands() {
-		if _, idle := catalog.Of(s.engine.View()).Idling(&c, nil); !idle {
+		if r, idle := catalog.Of(s.engine.View()).Idling(&c, nil); !idle || r.Err != nil {
 			return false
 		}
 	}
@@ -143,7 +162,7 @@ func TestG31_MembersAreWatchedWithoutSpace(t *testing.T) {
 	gone := members[(slices.Index(members, leader)+1)%len(members)]
 	is := func(status catalog.Status) func() bool {
 		return func() bool {
-			i := catalog.Of(leader.engine.View()).Instance("default", gone.cfg.Name, memberService)
+			i := catalog.Of(leader.engine.View()).Instance("default", gone.cfg.Name, consul.MemberService)
 			return i != nil && len(i.NodeChecks) == 1 && i.NodeChecks[0].Status == status
 		}
 	}
@@ -158,14 +177,16 @@ func TestG31_MembersAreWatchedWithoutSpace(t *testing.T) {
 // The node of a member that is none any more goes.
 func TestNodesOfFormerMembersGo(t *testing.T) {
 	s := open(t, withConsul(testConfig(t)))
-	until(t, "the nodes are registered", func() bool { return catalog.Of(s.engine.View()).Instance("default", s.cfg.Name, memberService) != nil })
+	until(t, "the nodes are registered", func() bool {
+		return catalog.Of(s.engine.View()).Instance("default", s.cfg.Name, consul.MemberService) != nil
+	})
 	former := catalog.Command{
 		Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: "former"}, Node: &catalog.Node{Name: "former", Address: "127.0.0.9"},
-		Service: &catalog.Service{ID: memberService, Name: memberService, Meta: pairs(consul.MemberMeta, "1")},
+		Service: &catalog.Service{ID: consul.MemberService, Name: consul.MemberService, Meta: pairs(consul.MemberMeta, "1")},
 	}
 	other := former
 	other.Target.Node, other.Node = "other", &catalog.Node{Name: "other", Address: "127.0.0.9"}
-	other.Service = &catalog.Service{ID: memberService, Name: memberService}
+	other.Service = &catalog.Service{ID: consul.MemberService, Name: consul.MemberService}
 	for _, c := range []core.Command{former, other} {
 		if _, err := s.engine.Await(t.Context(), engine.Call{}, c); err != nil {
 			t.Fatal(err)
@@ -174,6 +195,132 @@ func TestNodesOfFormerMembersGo(t *testing.T) {
 	until(t, "it is gone", func() bool { return catalog.Of(s.engine.View()).Node("default", "former") == nil })
 	if catalog.Of(s.engine.View()).Node("default", "other") == nil {
 		t.Error("a node is gone that was nobody's business")
+	}
+}
+
+// A node that has a member's name goes to the member if it was that of a former member. One
+// that somebody else has registered stays; that is said once, and all else is registered.
+func TestWhoseNodeHasAMembersName(t *testing.T) {
+	former, others := incumbent.SessionID{15: 99}.String(), incumbent.SessionID{1}.String()
+	for name, tt := range map[string]struct {
+		id     string
+		meta   []catalog.Pair // of the service
+		stays  bool
+		status catalog.Status
+	}{
+		"of a former member":            {former, pairs(consul.MemberMeta, "99"), false, catalog.Passing},
+		"of one that is known to be so": {former, pairs(consul.MemberMeta, "99"), false, catalog.Critical},
+		"somebody else's":               {others, nil, true, catalog.Passing},
+		"that somebody else took over":  {others, pairs(consul.MemberMeta, "99"), true, catalog.Passing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			cfg := testConfig(t)
+			s := open(t, cfg)
+			check := aliveCheck(true)
+			check.Status = tt.status
+			execute(t, s, catalog.Command{
+				Verb: catalog.Register, Target: catalog.Target{Namespace: "default", Node: cfg.Name}, Checks: []*catalog.Check{check},
+				Node:    &catalog.Node{Name: cfg.Name, ID: tt.id, Address: "127.0.0.9"},
+				Service: &catalog.Service{ID: consul.MemberService, Name: consul.MemberService, Meta: tt.meta},
+			})
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			cfg = withConsul(cfg)
+			log := newSink()
+			cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+			s = open(t, cfg)
+			node := func() *catalog.Node { return catalog.Of(s.engine.View()).Node("default", cfg.Name) }
+			refusals := func() (n int) {
+				for _, line := range log.lines() {
+					if strings.Contains(line, "node of the catalog not registered") {
+						n++
+					}
+				}
+				return n
+			}
+			if !tt.stays {
+				until(t, "nothing is left to be said", s.saidNodes)
+				self := consulCluster{s}.Members()[0]
+				i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, consul.MemberService)
+				if got := node(); got.ID != s.consul.door.ServerID(&self) || got.Address == "127.0.0.9" || i.NodeChecks[0].Status != catalog.Passing || memberIn(i.Service.Meta) != self.ID {
+					t.Errorf("%+v, %+v", got, i)
+				}
+				if n := refusals(); n != 0 {
+					t.Errorf("said %d times that a node is not registered", n)
+				}
+				return
+			}
+			until(t, "the agent is registered", func() bool { return catalog.Of(s.engine.View()).Node("default", DefaultConsulNode) != nil })
+			until(t, "it is said that the member is not", func() bool { return refusals() > 0 })
+			said := map[string]string{}
+			for range 3 {
+				s.registerConsulNodes(t.Context(), said)
+			}
+			if n := refusals(); n != 2 {
+				t.Errorf("said %d times by two", n)
+			}
+			if got := node(); got.ID != tt.id || got.Address != "127.0.0.9" {
+				t.Errorf("it is %+v now", got)
+			}
+		})
+	}
+}
+
+// In a cluster that was restored the member's node is the new member's. The agent's stays
+// what it was, with the sessions that depend on it, and is at the address of who serves now;
+// also after a client has written it.
+func TestARestoredClusterHasItsNodes(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		t.Run(fmt.Sprint("the member is the agent: ", same), func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			cfg := withConsul(testConfig(t))
+			cfg.Consul.NodeAddress = "127.0.0.9"
+			if same {
+				cfg.Consul.Node = cfg.Name
+			}
+			s := open(t, cfg)
+			registered := func() bool {
+				return catalog.Of(s.engine.View()).Instance("default", cfg.Name, consul.MemberService) != nil && s.saidNodes()
+			}
+			until(t, "the nodes are registered", registered)
+			agent := func() *catalog.Node { return catalog.Of(s.engine.View()).Node("default", s.consul.door.Node()) }
+			was := agent()
+			var session struct{ ID string }
+			consulPut(t, s, "/v1/session/create", "{}", &session)
+			var b bytes.Buffer
+			if err := s.operator().Backup(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			cfg.DataDir, cfg.Consul.NodeAddress = t.TempDir(), ""
+			if _, err := cluster.Restore(cluster.RestoreConfig{DataDir: cfg.DataDir, Name: cfg.Name}, &b, "the backup"); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, cfg)
+			as := func() bool {
+				m := consulCluster{s}.Members()[0]
+				i := catalog.Of(s.engine.View()).Instance("default", cfg.Name, consul.MemberService)
+				return registered() && i.Node.ID == s.consul.door.ServerID(&m) && memberIn(i.Service.Meta) == m.ID && i.NodeChecks[0].Status == catalog.Passing &&
+					agent().ID == was.ID && agent().Address == "127.0.0.1"
+			}
+			until(t, "the nodes are the new member's", as)
+			consulPut(t, s, "/v1/catalog/register", `{"Node":"`+agent().Name+`","Address":"127.0.0.8"}`, nil)
+			until(t, "they are so again", as)
+			var self struct {
+				Config struct{ NodeID string }
+			}
+			if consulGet(t, s, "/v1/agent/self", &self); self.Config.NodeID != was.ID {
+				t.Errorf("the agent says it is %q, was %q", self.Config.NodeID, was.ID)
+			}
+			var found []json.RawMessage
+			if consulGet(t, s, "/v1/session/info/"+session.ID, &found); len(found) != 1 {
+				t.Error("the session has ended")
+			}
+		})
 	}
 }
 

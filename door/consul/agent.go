@@ -182,8 +182,25 @@ func (d *Door) agentStats() map[string]string {
 // buildDate is what clients parse as a time where they ask for one.
 const buildDate = "1970-01-01T00:00:01Z"
 
-// NodeID is the id of the node that the agent is.
-func (d *Door) NodeID() string { return incumbent.SessionID(d.cfg.NodeID).String() }
+// NodeID is the id of the node that the agent is: the configured one, unless the node has
+// been registered with another by members of this cluster or of the one that it was restored
+// from. No node changes its id without being gone for a moment, and that would end all
+// sessions that depend on it.
+func (d *Door) NodeID() string {
+	v := catalog.Of(d.view())
+	if n := v.Node(d.namespace, d.cfg.Node); n != nil && n.ID != "" {
+		s := v.Service(d.namespace, d.cfg.Node, MemberService)
+		if ofMembers(n.Meta) || s != nil && ofMembers(s.Meta) {
+			d.agentID.Store(&n.ID)
+		}
+		// Who registers the node anew leaves the id as it is, and the members put back what
+		// tells that it is theirs.
+		if id := d.agentID.Load(); id != nil && *id == n.ID {
+			return n.ID
+		}
+	}
+	return incumbent.SessionID(d.cfg.NodeID).String()
+}
 
 // Node is the name of the node that the agent is.
 func (d *Door) Node() string { return d.cfg.Node }

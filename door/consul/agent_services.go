@@ -78,13 +78,20 @@ func (r *request) agentView(then func(v *catalog.View)) {
 	r.fresh(func() { then(catalog.Of(r.door.view())) })
 }
 
-// MemberMeta is the key that tells the services of the cluster's own members: they are
-// the catalog's alone. No agent knows them, so that who clears up an agent leaves them.
-const MemberMeta = "incumbent-member"
+// MemberService is the id, and the name, of the service of a member on its node, and
+// MemberMeta the key that tells it: it is the catalog's alone. No agent knows it, so that
+// who clears up an agent leaves it. An agent's node that is no member's has the key itself.
+const (
+	MemberService = "consul"
+	MemberMeta    = "incumbent-member"
+)
 
 // agentHas reports whether a service on the agent's node was registered with the agent.
-func agentHas(s *catalog.Service) bool {
-	return s != nil && !slices.ContainsFunc(s.Meta, func(p catalog.Pair) bool { return p.Key == MemberMeta })
+func agentHas(s *catalog.Service) bool { return s != nil && !ofMembers(s.Meta) }
+
+// ofMembers reports whether members have registered what has this metadata.
+func ofMembers(meta []catalog.Pair) bool {
+	return slices.ContainsFunc(meta, func(p catalog.Pair) bool { return p.Key == MemberMeta })
 }
 
 // agentCheckOf returns a check that the agent knows: not that of whether its node is
@@ -464,7 +471,7 @@ func (r *request) withAgent(c *catalog.Command) {
 		}
 	}
 	c.Node = &catalog.Node{
-		Namespace: d.namespace, Name: d.cfg.Node, ID: incumbent.SessionID(d.cfg.NodeID).String(), Address: cmp.Or(address, loopback),
+		Namespace: d.namespace, Name: d.cfg.Node, ID: d.NodeID(), Address: cmp.Or(address, loopback),
 		TaggedAddresses: ownAddresses(cmp.Or(address, loopback)),
 		Meta:            []catalog.Pair{{Key: "consul-network-segment"}, {Key: "consul-version", Value: Version}},
 	}

@@ -73,7 +73,7 @@ type Config struct {
 	Datacenter string
 	// Node is the name of the node that the agent is: one of the whole cluster.
 	Node string
-	// NodeID is its id: of the cluster, unless another is configured.
+	// NodeID is its id: of the cluster, unless another is configured. See [Door.NodeID].
 	NodeID   [16]byte
 	Operator Operator
 	// Anonymous is whom requests come from that bring nothing. The zero value: nobody.
@@ -141,9 +141,10 @@ type Door struct {
 	changes *workqueue.Queue[func()]   // the same of all other requests
 	told    *workqueue.Queue[*blocked] // reads that many wait for
 
-	snapshot atomic.Bool     // one is being sent, or restored
-	monitors atomic.Int32    // who is shown the log
-	life     context.Context // ends with the door
+	agentID  atomic.Pointer[string] // that the agent's node had when it was seen to be the members'; nil: it was not
+	snapshot atomic.Bool            // one is being sent, or restored
+	monitors atomic.Int32           // who is shown the log
+	life     context.Context        // ends with the door
 	ends     context.CancelFunc
 
 	root       func() (rootJSON, error)
