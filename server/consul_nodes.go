@@ -15,12 +15,14 @@ import (
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/door/consul"
 	"github.com/incumbent-dev/incumbent/engine"
+	"github.com/incumbent-dev/incumbent/health"
 )
 
 // In the catalog that Consul's clients see there is a node for each member, and one that
 // is the agent they talk to, whichever member that is: it stands for the whole cluster,
 // so that nothing registered with it fails with a member. Each member whose door is open
-// sees to its own node and to the agent's; the leader to all.
+// sees to its own node and to the agent's, and one of them to all: see keepsNodes. That one
+// alone says whether members are there.
 const (
 	nodesEvery   = time.Second
 	nodesTimeout = 5 * time.Second // of one command
@@ -85,7 +87,7 @@ func (s *Server) registerConsulNode(ctx context.Context, c catalog.Command) (ref
 func (s *Server) consulCommands() []catalog.Command {
 	d := s.consul.door
 	members := consulCluster{s}.Members()
-	leads := s.cluster.Leader() == s.cluster.ID()
+	keeps := s.keepsNodes(members)
 	var commands []catalog.Command
 	there := map[string]bool{incumbent.Fold(d.Node()): true}
 	if !slices.ContainsFunc(members, func(m consul.Member) bool { return incumbent.Alike(m.Name, d.Node()) }) {
@@ -97,19 +99,42 @@ func (s *Server) consulCommands() []catalog.Command {
 	for i := range members {
 		m := &members[i]
 		there[incumbent.Fold(m.Name)] = true
-		if leads || m.Self {
+		if keeps || m.Self {
 			if c := s.retireFormer(m, members); c != nil {
 				commands = append(commands, *c)
 				continue // the rest once that is so
 			}
-			commands = append(commands, s.registerMember(m))
+			c := s.registerMember(m)
+			c.KeepOutput = !keeps && !s.isAgent(m)
+			commands = append(commands, c)
 		}
 	}
-	if leads {
+	if keeps {
 		commands = append(commands, s.deregisterGone(there)...)
 	}
 	return commands
 }
+
+// keepsNodes reports whether this member sees to the nodes of all: the leader does, or if its
+// door is closed the first of those whose is open, which are those that run checks. Who has
+// begun a moment ago does not run any yet; while nobody does it is the leader. All find the
+// same in one state, so that two differ for no longer than it takes one to hear what the
+// other has. Who does not hear the leader would take all to be gone.
+func (s *Server) keepsNodes(members []consul.Member) bool {
+	i := slices.IndexFunc(members, func(m consul.Member) bool { return m.Leader })
+	if i < 0 || !members[i].Alive {
+		return false
+	}
+	keeper := members[i].ID
+	serving := slices.DeleteFunc(health.Present(s.engine.View(), s.consulNamespace()), func(id uint64) bool { return !belongs(members, id) })
+	if len(serving) > 0 && !slices.Contains(serving, keeper) {
+		keeper = serving[0]
+	}
+	return keeper == s.cluster.ID()
+}
+
+// isAgent reports whether the agent's node is a member's.
+func (s *Server) isAgent(m *consul.Member) bool { return incumbent.Alike(m.Name, s.consul.door.Node()) }
 
 // agentNode is the agent's node where that is no member's. Members whose doors are on
 // different hosts agree on the address: it is that of the one the node names, until
@@ -169,7 +194,7 @@ func (s *Server) registerMember(m *consul.Member) catalog.Command {
 		},
 		Checks: []*catalog.Check{aliveCheck(m.Alive)},
 	}
-	if incumbent.Alike(m.Name, d.Node()) { // the agent is there while the cluster is
+	if s.isAgent(m) { // the agent is there while the cluster is
 		c.Checks = []*catalog.Check{aliveCheck(true)}
 		if o := catalog.Of(s.engine.View()).Node(d.Namespace(), m.Name); m.Self {
 			c.Node.Address = s.consulNodeAddress()

@@ -324,6 +324,45 @@ func TestARestoredClusterHasItsNodes(t *testing.T) {
 	}
 }
 
+// Where the leader's door is closed one of those whose is open says who is there, and takes
+// out who is removed; another does when that one is gone.
+func TestNodesAreKeptWhereTheLeadersDoorIsClosed(t *testing.T) {
+	first := open(t, memberConfig(t, "n1"))
+	members := []*Server{first, join(t, first, consulConfig(memberConfig(t, "n2"))), join(t, first, consulConfig(memberConfig(t, "n3")))}
+	leader := leaderOf(t, members...)
+	if leader != first {
+		if err := leader.transferLeader(testContext(t), first.cluster.ID()); err != nil {
+			t.Fatal(err)
+		}
+		leaderOf(t, members...)
+	}
+	status := func(s *Server) catalog.Status {
+		if c := catalog.Of(first.engine.View()).Check("default", s.cfg.Name, "serfHealth"); c != nil {
+			return c.Status
+		}
+		return 0
+	}
+	until(t, "all are there", func() bool {
+		passing := func(s *Server) bool { return status(s) == catalog.Passing }
+		return len(health.Present(first.engine.View(), "default")) == 2 && passing(members[0]) && passing(members[1]) && passing(members[2])
+	})
+	keeps := func(s *Server) bool { return s.keepsNodes(consulCluster{s}.Members()) }
+	until(t, "one keeps them", func() bool { return keeps(members[1]) != keeps(members[2]) })
+	gone := members[1]
+	if keeps(members[2]) {
+		gone = members[2]
+	}
+	crash(t, gone)
+	until(t, "the one that kept them is known to be gone", func() bool { return status(gone) == catalog.Critical })
+	if err := first.removeMember(testContext(t), gone.cluster.ID()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its node is gone", func() bool { return catalog.Of(first.engine.View()).Node("default", gone.cfg.Name) == nil })
+	if status(first) != catalog.Passing {
+		t.Error("the leader is not there")
+	}
+}
+
 func TestConsulDoor(t *testing.T) {
 	s := open(t, withConsul(testConfig(t)))
 	var leader string
