@@ -288,10 +288,10 @@ func (s *Server) consulOperator() consul.Operator {
 	}
 	return consul.Operator{
 		TransferLeader: func(to uint64) error {
-			return within(func(ctx context.Context) error { return s.transferLeader(ctx, to) })
+			return s.whereLeader(within(func(ctx context.Context) error { return s.transferLeader(ctx, to) }), "transfer-leader")
 		},
 		RemoveMember: func(id uint64) error {
-			return within(func(ctx context.Context) error { return s.removeMember(ctx, id) })
+			return s.whereLeader(within(func(ctx context.Context) error { return s.removeMember(ctx, id) }), "rm")
 		},
 		Reload:     func() { s.Reload() },
 		Leave:      func() { s.fail(nil) },
@@ -302,6 +302,16 @@ func (s *Server) consulOperator() consul.Operator {
 
 // operatorTimeout is how long leadership may take to move, and a member to go.
 const operatorTimeout = 30 * time.Second
+
+// whereLeader has the error of a member that does not lead say which one does, for whoever
+// reads it: members hand no such call on. command is what does the same from anywhere.
+func (s *Server) whereLeader(err error, command string) error {
+	_, leader, at := s.cluster.Standing()
+	if incumbent.KindOf(err) != incumbent.NotLeader || leader == "" {
+		return err
+	}
+	return incumbent.Errorf(incumbent.NotLeader, "node is not the leader: ask %s (%s), or give the command 'incumbent cluster %s'", leader, at, command)
+}
 
 func (s *Server) transferLeader(ctx context.Context, to uint64) error {
 	in := &apiv1.TransferLeaderRequest{}

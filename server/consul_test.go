@@ -44,6 +44,17 @@ func consulPut(t *testing.T, s *Server, path, body string, into any) {
 
 func consulDo(t *testing.T, s *Server, method, path, body string, into any) *http.Response {
 	t.Helper()
+	r, b := consulAsk(t, s, method, path, body)
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			t.Fatalf("%s: %q: %v", path, b, err)
+		}
+	}
+	return r
+}
+
+func consulAsk(t *testing.T, s *Server, method, path, body string) (*http.Response, []byte) {
+	t.Helper()
 	q, err := http.NewRequest(method, "http://"+s.ConsulAddr()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +68,7 @@ func consulDo(t *testing.T, s *Server, method, path, body string, into any) *htt
 	if err != nil {
 		t.Fatal(err)
 	}
-	if into != nil {
-		if err := json.Unmarshal(b, into); err != nil {
-			t.Fatalf("%s: %q: %v", path, b, err)
-		}
-	}
-	return r
+	return r, b
 }
 
 // Every member is a node of the catalog, and so is the agent that stands for all; once
@@ -360,6 +366,42 @@ func TestNodesAreKeptWhereTheLeadersDoorIsClosed(t *testing.T) {
 	until(t, "its node is gone", func() bool { return catalog.Of(first.engine.View()).Node("default", gone.cfg.Name) == nil })
 	if status(first) != catalog.Passing {
 		t.Error("the leader is not there")
+	}
+}
+
+// Who belongs and who leads is changed at the leader. Another member says where that is.
+func TestMembersAreRemovedAtTheLeader(t *testing.T) {
+	members := trioWith(t, withConsul)
+	leader := leaderOf(t, members...)
+	i := slices.Index(members, leader)
+	follower, gone := members[(i+1)%3], members[(i+2)%3]
+	crash(t, gone)
+	var raft struct{ Servers []struct{ ID, Node string } }
+	consulGet(t, follower, "/v1/operator/raft/configuration", &raft)
+	path := "/v1/operator/raft/peer?id="
+	for _, m := range raft.Servers {
+		if m.Node == gone.cfg.Name {
+			path += m.ID
+		}
+	}
+	until(t, "the crash is noticed", func() bool {
+		return !leader.cluster.Connected(gone.cluster.ID()) && !follower.cluster.Connected(gone.cluster.ID())
+	})
+	for _, tt := range [][2]string{
+		{http.MethodDelete, path},
+		{http.MethodPut, "/v1/agent/force-leave/" + gone.cfg.Name},
+		{http.MethodPost, "/v1/operator/raft/transfer-leader"},
+	} {
+		r, text := consulAsk(t, follower, tt[0], tt[1], "")
+		if r.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), leader.cfg.Name) || !strings.Contains(string(text), leader.URL()) {
+			t.Errorf("%s at a follower: %s %q", tt, r.Status, text)
+		}
+	}
+	if r, text := consulAsk(t, leader, http.MethodDelete, path, ""); r.StatusCode != http.StatusOK {
+		t.Errorf("at the leader: %s %q", r.Status, text)
+	}
+	if _, there := leader.engine.View().Member(gone.cluster.ID()); there {
+		t.Error("it is a member still")
 	}
 }
 
