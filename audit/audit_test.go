@@ -255,3 +255,28 @@ func TestAFailedWriteIsSaid(t *testing.T) {
 		}
 	})
 }
+
+// A subject of many names has the first ones, and says how many there are besides.
+func TestNames(t *testing.T) {
+	var n Names
+	if !n.None() || n.String() != "" {
+		t.Errorf("of none: %q", n.String())
+	}
+	for _, name := range []string{"a", "b", "b", "a"} {
+		n.Add(name)
+	}
+	if got := n.String(); n.None() || got != "a, b, a" {
+		t.Errorf("of some: %q", got)
+	}
+	for i := range 10_000 {
+		n.Add(fmt.Sprint("name ", i))
+	}
+	got := n.String()
+	if listed := strings.Count(got, ","); len(got) > maxNames+len(" and 10000 more") || !strings.HasPrefix(got, "a, b, a, name 0, ") || !strings.HasSuffix(got, fmt.Sprintf(" and %d more", 10_002-listed)) {
+		t.Errorf("of many: %q", got)
+	}
+	var one Names
+	if one.Add(strings.Repeat("x", 5000)); len(one.String()) != maxText {
+		t.Errorf("of a long one: %d bytes", len(one.String()))
+	}
+}

@@ -84,6 +84,7 @@ type Result struct {
 	Txn      *TxnResult
 	View     *View // Checkpoint: the state as it left it, whatever else was in its batch
 	Replayed bool  // the key was known: the first attempt's result, its error in general words, no member and no view
+	Idle     bool  // nothing was proposed: a confirmed view answers what would change nothing. Never of a command that was applied
 }
 
 // Whats returns all kinds of change, for tables that must cover them all.

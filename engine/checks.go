@@ -32,7 +32,8 @@ const passesAgain = 4
 
 // Pass says that a check is so as cmd, a [catalog.UpdateCheck] with StatusOnly or
 // without, says. As long as nothing else changes it is an extension of the check's ttl,
-// and no entry of the log. The Record of the result is the check, or a *[catalog.Refusal].
+// and no entry of the log, of which the result is Idle. The Record of the result is the
+// check, or a *[catalog.Refusal].
 // It never blocks; neither must done, which is called once.
 //
 // Another status is written out of what is kept back ([Call.Reserve]), an output alone is
@@ -63,7 +64,7 @@ type pass struct {
 func (p *pass) idling() (core.Result, bool) {
 	view := p.e.View()
 	r, idle := catalog.Of(view).Idling(&p.cmd, func(id incumbent.SessionID) bool { return view.Session(id) != nil })
-	r.Index = view.Index()
+	r.Index, r.Idle = view.Index(), true
 	return r, idle && p.call.KeyID == nil
 }
 

@@ -23,7 +23,8 @@ type Writes struct {
 // Key executes a command about keys, which is valid. first: it was never sent before
 // with its idempotency key, so that what refuses it now is the answer. done is called
 // once, at once or from a goroutine that must not wait, and must not block. What was
-// refused before it was proposed, for what it makes larger, is told without an index.
+// refused before it was proposed, for what it makes larger, is told without an index;
+// what a view answers is told as Idle.
 func (w *Writes) Key(call Call, c *kv.Command, first bool, done func(core.Result)) {
 	all := w.View()
 	entry, _, idle := w.idling(c)
@@ -90,6 +91,7 @@ func (w *Writes) unless(idle bool, call Call, cmd core.Command, try func() (core
 			case policy.Outlived(w.View(), call.Judged):
 				done(core.Result{Err: incumbent.Errorf(incumbent.Unavailable, "a policy has changed since the request was allowed: it is judged anew if it is repeated")})
 			default:
+				r.Idle = true
 				done(r)
 			}
 		})

@@ -132,6 +132,11 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 	d := r.door
 	cmd := catalog.Command{Verb: catalog.UpdateCheck, Target: r.agentCheck(c.ID), Status: status, Output: cutOutput(output)}
 	cmd.StatusOnly = c.Status == status && d.outputs.settled(c, cmd.Output, d.monotonic(), d.jitter())
+	of := change{action: action, subject: d.subject(name)}
+	told := func(res *core.Result) {
+		is, ok := res.Record.(*catalog.Check)
+		r.settled(&of, res, ok && is.Modified == res.Index) // else it was found to be so
+	}
 	r.execute(func(call engine.Call, done func(core.Result)) {
 		r.door.engine.Pass(call, cmd, func(res core.Result) {
 			if _, extended := res.Record.(*catalog.Check); extended && res.Err != nil { // the output alone was refused: it is written another time
@@ -140,7 +145,7 @@ func (r *request) updateKnown(c *catalog.Check, status catalog.Status, output st
 			}
 			done(res)
 		})
-	}, func(res core.Result) {
+	}, told, func(res core.Result) {
 		if res.Err != nil {
 			d.outputs.notWritten(c.ID)
 			r.refusedByCatalog(&cmd, &res)

@@ -173,7 +173,8 @@ func agentService(d *Door, r *request) {
 			return
 		}
 		if !seen.service(s.Name) {
-			r.denied(auth.ServiceRead, s.Name, auth.Authorize(r.who.rights, auth.ServiceRead, auth.Resource{Name: d.named(s.Name)}))
+			of := auth.Resource{Name: d.named(s.Name)}
+			r.denied(auth.ServiceRead, &of, s.Name, auth.Authorize(r.who.rights, auth.ServiceRead, of))
 			return
 		}
 		r.opts.index = 0 // it is blocked by hash alone
@@ -423,7 +424,7 @@ func (r *request) restartTTLs(checks []*catalog.Check, at incumbent.Index, then 
 		next()
 		return
 	}
-	r.attempt(func(done func(error, func())) {
+	r.attempt(func(done func(error, func()) bool) {
 		r.door.engine.Extend(deadline, func(err error) {
 			if incumbent.KindOf(err) == incumbent.NotFound { // it is over, or has begun anew: either is what the check shows
 				err = nil

@@ -99,7 +99,7 @@ func eventFire(d *Door, r *request) {
 		r.failFor(incumbent.Errorf(incumbent.Internal, "encode an event: %w", err))
 		return
 	}
-	r.propose(d.keepEvent(value), false, func(res core.Result) {
+	r.propose(d.keepEvent(value), false, r.changing(auth.KeyWrite, subjectIn(d.eventNamespace(), e.Name)), func(res core.Result) {
 		if res.Err != nil {
 			r.failFor(res.Err)
 			return

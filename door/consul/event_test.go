@@ -101,8 +101,10 @@ func TestG30_SnapshotsAreBackups(t *testing.T) {
 		}
 		m.do("PUT", fmt.Sprintf("/v1/kv/large/%d", i), string(value))
 	}
+	m.recorded()
 	for range 2 { // one after the other
 		a := m.do("GET", "/v1/snapshot", "")
+		m.wantRecorded("a snapshot", "admin snapshot done")
 		if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "application/x-gzip" || a.Header.Get("X-Consul-Index") != formatIndex(m.group.View().Index()) {
 			t.Fatalf("%d %v", a.StatusCode, a.Header)
 		}

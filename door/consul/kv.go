@@ -211,7 +211,7 @@ func (r *request) deleteSome(c *kv.Command, then func()) {
 		some.Then = append(some.Then, kv.Command{Verb: kv.Remove, Key: e.Key})
 		return len(some.Then) < kv.MaxDeleted
 	})
-	r.propose(some, true, func(res core.Result) {
+	r.propose(some, true, r.changing(auth.KeyWrite, r.door.subject(c.Key.Name)), func(res core.Result) {
 		if res.Err != nil {
 			r.failFor(res.Err)
 			return
@@ -231,21 +231,10 @@ func (r *request) writeKey(c *kv.Command, then func(core.Result)) {
 	if !r.allow(auth.KeyWrite, c.Key.Name, c.Verb == kv.RemoveTree) || !r.allowSession(auth.SessionUse, c.Session) {
 		return
 	}
-	r.execute(func(call engine.Call, done func(core.Result)) { r.door.writes.Key(call, c, true, done) }, then)
-}
-
-// execute has something executed for the request, and goes on with its result as propose
-// does.
-func (r *request) execute(do func(engine.Call, func(core.Result)), then func(core.Result)) {
-	r.attempt(func(done func(error, func())) {
-		do(engine.Call{Meta: core.Meta{Origin: r.origin(), Judged: r.who.judged}, Deadline: r.deadline()}, func(res core.Result) {
-			var err error
-			if res.Err != nil && !isAnswer(res.Err) {
-				err = res.Err
-			}
-			done(err, func() { then(res) })
-		})
-	})
+	told := func(res *core.Result) {
+		r.settled(&change{action: auth.KeyWrite, subject: subjectIn(c.Key.Namespace, c.Key.Name), session: c.Session}, res, changesKey(res))
+	}
+	r.execute(func(call engine.Call, done func(core.Result)) { r.door.writes.Key(call, c, true, done) }, told, then)
 }
 
 // allowSession reports whether the caller may do an action to a session. What is not open
@@ -263,10 +252,11 @@ func (r *request) allowSession(a auth.Action, id incumbent.SessionID) bool {
 }
 
 // authorize returns nil if the caller may do an action, else Denied, which is counted.
-func (r *request) authorize(a auth.Action, to auth.Resource, subject string) error {
+func (r *request) authorize(a auth.Action, to auth.Resource, name string) error {
 	err := auth.Authorize(r.who.rights, a, to)
 	if err != nil {
-		return r.refusal(a, subject, err)
+		refused := to // so that what is permitted allocates nothing
+		return r.refusal(a, &refused, name, err)
 	}
 	return nil
 }

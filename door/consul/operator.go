@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth"
 )
 
 // Operator does what operators ask of a member by this door. A nil function: it cannot
@@ -105,11 +104,12 @@ func (r *request) operate(subject string, do func(uint64) error, id uint64, answ
 		return
 	}
 	r.door.operations.Go(func() {
-		if err := do(id); err != nil {
+		err := do(id)
+		r.operated(subject, r.method+" "+r.path, r.door.view().Index(), err)
+		if err != nil {
 			r.fail(http.StatusInternalServerError, "%s", textOf(err))
 			return
 		}
-		r.changed(auth.Admin, subject, r.method+" "+r.path, r.door.view().Index())
 		if answer == nil {
 			r.ok()
 			return
@@ -263,7 +263,7 @@ func agentLeave(d *Door, r *request) {
 		r.fail(http.StatusInternalServerError, "this member cannot do that")
 		return
 	}
-	r.changed(auth.Admin, "member", "leave", d.view().Index())
+	r.operated("member", "leave", d.view().Index(), nil)
 	r.ok()
 	d.cfg.Operator.Leave()
 }
@@ -291,6 +291,7 @@ func agentReload(d *Door, r *request) {
 	}
 	d.operations.Go(func() {
 		d.cfg.Operator.Reload()
+		r.operated("member", "reload", d.view().Index(), nil)
 		r.ok()
 	})
 }

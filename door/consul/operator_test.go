@@ -78,6 +78,7 @@ func TestOperators(t *testing.T) {
 		}
 	}
 	<-left
+	m.wantRecorded("what operators do, and what fails", "admin n3 done", "admin leadership failed", "admin n3 done", "admin member done")
 	if len(removed) != 2 || removed[0] != 9 || removed[1] != 9 || len(moved) != 1 || moved[0] != 8 {
 		t.Errorf("removed %v, moved to %v", removed, moved)
 	}

@@ -146,7 +146,10 @@ func (r *request) tryQuery(c *prepared.Change, then func()) {
 		r.fail(http.StatusInternalServerError, "raft apply failed: %s", textOf(err))
 		return
 	}
-	r.propose(t, c.Will == nil, func(res core.Result) {
+	q := cmp.Or(c.Will, c.Was.Definition())
+	of := change{action: auth.KeyWrite, subject: subjectIn(prepared.Namespace(d.namespace), cmp.Or(q.Name, q.ID))}
+	told := func(res *core.Result) { r.settled(&of, res, res.Txn != nil && res.Txn.Unmet == 0) }
+	r.propose(t, c.Will == nil, told, func(res core.Result) {
 		switch kind := incumbent.KindOf(errOf(res)); {
 		case kind == incumbent.OK && res.Txn != nil && res.Txn.Unmet == 0:
 			then()

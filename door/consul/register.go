@@ -537,10 +537,9 @@ func (r *request) registerWithNode(c, rest *catalog.Command, then func(at incumb
 	if more {
 		whole.Then = append(whole.Then, *rest)
 	}
-	r.propose(whole, false, func(res core.Result) {
+	r.propose(whole, false, r.changing(auth.NodeWrite, r.door.subject(c.Target.Node)), func(res core.Result) {
 		switch {
 		case res.Err == nil:
-			r.changed(auth.NodeWrite, c.Target.Node, "", res.Index)
 			then(res.Index)
 		case res.Txn == nil || len(res.Txn.Failures) == 0:
 			r.failFor(res.Err)
@@ -567,13 +566,13 @@ func (r *request) register(c *catalog.Command, then func(at incumbent.Index)) {
 
 // change proposes a command of the catalog, and goes on when it has been executed, with its
 // index; 0: it would have changed nothing, which a confirmed view has answered.
-func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, subject string, then func(at incumbent.Index)) {
-	r.tryChange(c, reserve, a, subject, then, func(res *core.Result) { r.refusedByCatalog(c, res) })
+func (r *request) change(c *catalog.Command, reserve bool, a auth.Action, name string, then func(at incumbent.Index)) {
+	r.tryChange(c, reserve, a, name, then, func(res *core.Result) { r.refusedByCatalog(c, res) })
 }
 
 // tryChange is change; refused is called with the answer where the command is refused for what
 // is there, in a confirmed view or in the log.
-func (r *request) tryChange(c *catalog.Command, reserve bool, a auth.Action, subject string, then func(at incumbent.Index), refused func(*core.Result)) {
+func (r *request) tryChange(c *catalog.Command, reserve bool, a auth.Action, name string, then func(at incumbent.Index), refused func(*core.Result)) {
 	end := func(res core.Result, changed bool) {
 		if res.Err != nil {
 			refused(&res)
@@ -583,10 +582,11 @@ func (r *request) tryChange(c *catalog.Command, reserve bool, a auth.Action, sub
 			then(0)
 			return
 		}
-		r.changed(a, subject, "", res.Index)
 		then(res.Index)
 	}
-	propose := func() { r.propose(*c, reserve, func(res core.Result) { end(res, true) }) }
+	propose := func() {
+		r.propose(*c, reserve, r.changing(a, r.door.subject(name)), func(res core.Result) { end(res, true) })
+	}
 	if _, idle := r.idling(c); !idle {
 		propose()
 		return

@@ -195,7 +195,7 @@ func (r *request) lost() {
 func (r *request) run() {
 	r.who.judge()
 	if err := r.call.Allowed(r.who.rights); err != nil {
-		r.denied(r.call.Action(), r.path, err)
+		r.denied(r.call.Action(), nil, r.path, err)
 		return
 	}
 	r.act.serve(r.door, r)
@@ -334,16 +334,16 @@ func (r *request) leaderIsBusy() bool {
 }
 
 // denied answers that the caller may not do something, which is counted.
-func (r *request) denied(a auth.Action, subject string, err error) {
-	r.failFor(r.refusal(a, subject, err))
+func (r *request) denied(a auth.Action, to *auth.Resource, name string, err error) {
+	r.failFor(r.refusal(a, to, name, err))
 }
 
 // refusal counts that the caller may not do something, and returns what it is told of
 // that. What the request does not name is not named either: it was found by something
 // else, as a service is by its check.
-func (r *request) refusal(a auth.Action, subject string, err error) error {
-	r.door.noteDenied(r.who, a, subject)
-	if !r.names(subject) {
+func (r *request) refusal(a auth.Action, to *auth.Resource, name string, err error) error {
+	r.door.noteDenied(r.who, a, to, name)
+	if !r.names(name) {
 		return incumbent.Errorf(incumbent.Denied, "no policy allows %v", a)
 	}
 	return err
@@ -365,9 +365,11 @@ func (r *request) names(name string) bool {
 // namespace that has a name; whole: to all whose names begin so. If not it has been
 // answered.
 func (r *request) allow(a auth.Action, name string, whole bool) bool {
-	err := auth.Authorize(r.who.rights, a, auth.Resource{Name: r.door.named(name), Whole: whole})
+	to := auth.Resource{Name: r.door.named(name), Whole: whole}
+	err := auth.Authorize(r.who.rights, a, to)
 	if err != nil {
-		r.denied(a, name, err)
+		refused := to // so that what is permitted allocates nothing
+		r.denied(a, &refused, name, err)
 	}
 	return err == nil
 }

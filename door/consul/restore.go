@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -57,6 +57,7 @@ func (r *request) restore() (answer func()) {
 	d := r.door
 	from, err := d.cfg.Restore(bytes.NewReader(r.body))
 	if err != nil {
+		r.operated(d.namespace, "restore from a snapshot", 0, err)
 		return func() { r.fail(http.StatusInternalServerError, "failed to restore from snapshot: %s", textOf(err)) }
 	}
 	ctx, cancel := context.WithCancel(d.life)
@@ -66,18 +67,19 @@ func (r *request) restore() (answer func()) {
 	transactions := d.restoration(from, d.view())
 	for i, t := range transactions {
 		res, err := r.restoreStep(ctx, t)
-		switch {
-		case err == nil:
+		if err == nil {
 			index = res.Index
-		case i == 0:
+			continue
+		}
+		r.operated(d.namespace, fmt.Sprintf("restore from a snapshot of index %v: %d of %d transactions are done", from.Index(), i, len(transactions)), index, err)
+		if i == 0 {
 			return func() { r.failFor(err) }
-		default:
-			return func() {
-				r.fail(http.StatusInternalServerError, "failed to restore from snapshot: %d of %d transactions are done; to repeat it does the rest: %s", i, len(transactions), textOf(err))
-			}
+		}
+		return func() {
+			r.fail(http.StatusInternalServerError, "failed to restore from snapshot: %d of %d transactions are done; to repeat it does the rest: %s", i, len(transactions), textOf(err))
 		}
 	}
-	r.changed(auth.Admin, d.namespace, "restored from a snapshot of index "+from.Index().String(), max(index, d.view().Index()))
+	r.operated(d.namespace, "restored from a snapshot of index "+from.Index().String(), max(index, d.view().Index()), nil)
 	return r.ok
 }
 

@@ -64,7 +64,9 @@ func TestG14_ARunningClusterTakesASnapshot(t *testing.T) {
 		`PUT /v1/catalog/register {"Node":"agent","Address":"10.0.0.10"}`, `PUT /v1/agent/service/deregister/own`, `DELETE /v1/query/`+query,
 	)
 	before := m.group.View().Index()
+	m.recorded()
 	m.ok("PUT /v1/snapshot " + snapshot)
+	m.wantRecorded("a restore", "admin default done")
 	for _, path := range shown {
 		a := m.get(path)
 		if got := unindexed(t, a.body); got != was[path] {
@@ -115,6 +117,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 			t.Errorf("%q: %d %s", body, a.StatusCode, a.body)
 		}
 	}
+	m.wantRecorded("a restore of what is no backup", "admin default failed")
 	bare := startMember(t, nil)
 	if a := bare.do("PUT", "/v1/snapshot", "x"); a.StatusCode != http.StatusInternalServerError {
 		t.Errorf("nobody takes it: %d %s", a.StatusCode, a.body)

@@ -126,7 +126,7 @@ func sessionCreate(d *Door, r *request) {
 		return
 	}
 	r.onNode(s.Node, func() {
-		r.propose(c, false, func(res core.Result) {
+		r.propose(c, false, r.changing(auth.SessionOpen, sessionSubject(s.ID)), func(res core.Result) {
 			if res.Err != nil {
 				r.sessionRefused(res)
 				return
@@ -146,7 +146,7 @@ func (r *request) onNode(name string, then func()) {
 	}
 	c := &catalog.Command{Verb: catalog.Register, Target: catalog.Target{Namespace: d.namespace, Node: name}}
 	r.withAgent(c)
-	r.propose(c, false, func(res core.Result) {
+	r.propose(c, false, r.changing(auth.NodeWrite, d.subject(name)), func(res core.Result) {
 		if res.Err != nil {
 			r.failFor(res.Err)
 			return
@@ -265,26 +265,15 @@ func sessionDestroy(d *Door, r *request) {
 			return
 		}
 		c := core.CloseSessionCommand{ID: id, Others: !s.UsableBy(r.who.principal.String())}
-		r.leases(func(call lease.Call, done func(core.Result)) { d.engine.Leases().CloseSession(call, c, done) }, func(res core.Result) {
+		closed := change{action: auth.SessionClose, subject: sessionSubject(id), session: id}
+		r.outcome(func(done func(core.Result)) {
+			d.engine.Leases().CloseSession(lease.Call{Origin: r.origin(), Judged: r.who.judged, Deadline: r.deadline()}, c, done)
+		}, func(res *core.Result) { r.settled(&closed, res, true) }, func(res core.Result) {
 			if res.Err != nil {
 				r.failFor(res.Err)
 				return
 			}
 			gone()
-		})
-	})
-}
-
-// leases has the leader's clock do something, and goes on with its result as propose
-// does.
-func (r *request) leases(do func(lease.Call, func(core.Result)), then func(core.Result)) {
-	r.attempt(func(done func(error, func())) {
-		do(lease.Call{Origin: r.origin(), Judged: r.who.judged, Deadline: r.deadline()}, func(res core.Result) {
-			var err error
-			if res.Err != nil && !isAnswer(res.Err) {
-				err = res.Err
-			}
-			done(err, func() { then(res) })
 		})
 	})
 }
@@ -309,7 +298,7 @@ func sessionRenew(d *Door, r *request) {
 
 // extend keeps a session, or answers that there is none.
 func (r *request) extend(id incumbent.SessionID, none, then func()) {
-	r.attempt(func(done func(error, func())) {
+	r.attempt(func(done func(error, func()) bool) {
 		r.door.engine.Leases().Extend(&lease.Batch{
 			Items: []lease.Extension{{Session: id}},
 			Done: func(b *lease.Batch) {

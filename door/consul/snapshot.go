@@ -50,7 +50,12 @@ func (r *request) sendSnapshot(v *core.View) (end func()) {
 	r.setHeader("Content-Type", "application/x-gzip")
 	s := &stream{ctx: ctx, r: r}
 	out := bufio.NewWriterSize(s, sendBytes)
-	if err := r.door.cfg.Snapshot(ctx, out, v); err != nil || out.Flush() != nil {
+	err := r.door.cfg.Snapshot(ctx, out, v)
+	if err == nil {
+		err = out.Flush()
+	}
+	r.operated("snapshot", r.method+" "+r.path, v.Index(), err)
+	if err != nil {
 		return func() { s.abort(err) }
 	}
 	return s.end

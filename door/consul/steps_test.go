@@ -39,6 +39,8 @@ func TestALargeDeletionTakesItsTime(t *testing.T) {
 	if late.Load() < int64(8*time.Second) {
 		t.Errorf("it was done within %v", time.Duration(late.Load()))
 	}
+	const step = "key_write default:below/ done"
+	m.wantRecorded("its steps", step, step, step, step)
 }
 
 // A connection that is ended from our side while an answer goes out ends behind it, and one

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/engine"
 )
@@ -36,6 +37,8 @@ type txnStep struct {
 	command core.Command
 	writes  bool
 	frees   bool
+	action  auth.Action // of what writes, as records call it
+	name    string      // of what it writes
 	// result is what the operation answers; nil: nothing.
 	result func(core.Result) []txnResult
 	// why says of an operation that failed what its client is told.
@@ -172,7 +175,7 @@ func (r *request) transact(steps []txnStep) {
 	r.execute(func(call engine.Call, done func(core.Result)) {
 		call.Reserve = frees == writes
 		r.door.writes.Txn(call, t, true, false, done)
-	}, func(res core.Result) { r.txnAnswer(steps, res, false) })
+	}, func(res *core.Result) { r.settledTxn(steps, res) }, func(res core.Result) { r.txnAnswer(steps, res, false) })
 }
 
 // txnAnswer answers what a transaction did.

@@ -171,7 +171,7 @@ func (s *recordStep) step() (step txnStep, err error) {
 	if err := c.Validate(); err != nil {
 		return step, err
 	}
-	if err := s.allow(c); err != nil {
+	if step.action, step.name, err = s.allow(c); err != nil {
 		return step, err
 	}
 	step.command = *c
@@ -181,16 +181,17 @@ func (s *recordStep) step() (step txnStep, err error) {
 	return step, nil
 }
 
-// allow returns nil if the caller may do what the command says, else Denied.
-func (s *recordStep) allow(c *catalog.Command) error {
+// allow returns what the command does, and to what, as records call it, if the caller may
+// do that; else Denied.
+func (s *recordStep) allow(c *catalog.Command) (action auth.Action, name string, err error) {
 	r := s.r
+	action, name = auth.NodeWrite, s.target.Node
 	if c.Verb == catalog.Register {
 		if !r.mayRegister(c) {
-			return incumbent.Errorf(incumbent.Denied, "the registration") // it has been answered
+			return action, name, incumbent.Errorf(incumbent.Denied, "the registration") // it has been answered
 		}
-		return nil
+		return action, name, nil
 	}
-	action, name := auth.NodeWrite, s.target.Node
 	v := catalog.Of(r.door.view())
 	switch s.target.Kind {
 	case catalog.ServiceKind:
@@ -205,7 +206,7 @@ func (s *recordStep) allow(c *catalog.Command) error {
 	if c.Verb == catalog.Get {
 		action = map[auth.Action]auth.Action{auth.NodeWrite: auth.NodeRead, auth.ServiceWrite: auth.ServiceRead}[action]
 	}
-	return r.authorize(action, auth.Resource{Name: r.door.named(name)}, name)
+	return action, name, r.authorize(action, auth.Resource{Name: r.door.named(name)}, name)
 }
 
 // why says why the operation failed.

@@ -90,7 +90,7 @@ func (r *request) keyStep(op *txnKV) (s txnStep, err error) {
 	if err := r.authorize(action, auth.Resource{Name: r.door.named(op.Key), Whole: m.whole}, op.Key); err != nil {
 		return s, err
 	}
-	s = txnStep{command: c, writes: !m.reads(), frees: m.verb == kv.Remove || m.verb == kv.RemoveTree}
+	s = txnStep{command: c, writes: !m.reads(), frees: m.verb == kv.Remove || m.verb == kv.RemoveTree, action: action, name: op.Key}
 	s.why = func(res core.Result) string { return whyKey(op, res) }
 	if !m.quiet {
 		s.result = func(res core.Result) []txnResult { return keyResults(op, &m, res) }

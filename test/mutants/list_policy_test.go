@@ -35,7 +35,7 @@ var ofPolicies = []mutant{
 	{
 		name: "a denial names what its request does not", guarantee: "G12",
 		file: "door/consul/request.go", pkg: "./door/consul", test: "^TestG12_AnAttackerSeesAndChangesNothing$",
-		search:  "\tif !r.names(subject) {\n",
+		search:  "\tif !r.names(name) {\n",
 		replace: "\tif !r.names(\"\") {\n",
 	},
 	{
