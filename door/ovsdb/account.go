@@ -78,10 +78,12 @@ func (w *caller) denied(a auth.Action, r auth.Resource) {
 // subjectOf is what records call a database, or the lease that is a lock.
 func subjectOf(n incumbent.Name) string {
 	if n.Model == "" {
-		return n.Lease
+		return n.Namespace + ":" + n.Lease
 	}
 	return n.String()
 }
+
+func sessionSubject(id incumbent.SessionID) string { return "session " + id.String() }
 
 // named is a name in the door's namespace, for policies.
 func (d *Door) named(name string) auth.Resource {
@@ -101,6 +103,25 @@ func (d *Door) noteFull(who *caller, err error) {
 		return
 	}
 	d.log.Warn("a client asked for one monitor too many, and is disconnected", "principal", who.principal, "address", who.address, "cause", err)
+}
+
+// settled hands on what became of something that a caller has asked for: nothing if it was
+// refused for what is there, or has changed nothing. It is for any goroutine, and does not wait.
+func (d *Door) settled(who *caller, a auth.Action, subject, detail string, r *core.Result, changed bool) {
+	x := audit.Record{Action: a.String(), Subject: subject, Detail: detail, Index: uint64(r.Index)}
+	switch incumbent.KindOf(errorIn(*r)) {
+	case incumbent.OK:
+		if !changed {
+			return
+		}
+	case incumbent.Denied:
+		x.Outcome, x.Reason = audit.Denied, audit.Permission
+	case incumbent.Unknown:
+		x.Outcome = audit.Unknown
+	default:
+		return
+	}
+	d.note(who, x)
 }
 
 // note hands on what callers change, and what they are not let do, to whoever counts and

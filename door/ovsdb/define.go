@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
-	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table"
@@ -136,14 +135,16 @@ func convertRequest(c *conn, r *request) {
 	d := c.door
 	cmd := &table.Convert{Namespace: d.namespace, Database: name, Schema: r.params[1].Append(nil)}
 	d.engine.Execute(engine.Call{Meta: core.Meta{Origin: c.who.origin(), Judged: r.judged}}, cmd, func(res core.Result) {
+		out, ok := res.Record.(*table.Outcome)
+		d.settled(c.who, r.method.call.Action(), subjectOf(d.named(name).Name), "", &res, !ok || !out.TxnID.IsZero())
 		f := d.feeds.of(name)
-		f.do(func() { f.when(res.Index, func() { r.resume(func() { c.converted(r, name, rules, res) }) }) })
+		f.do(func() { f.when(res.Index, func() { r.resume(func() { c.converted(r, rules, res) }) }) })
 	})
 }
 
 // converted answers what has come of a conversion that was judged by rules. What they do
 // not bind any more was not executed, and is judged by those of now.
-func (c *conn) converted(r *request, name string, rules *auth.Rules, res core.Result) {
+func (c *conn) converted(r *request, rules *auth.Rules, res core.Result) {
 	if res.Err != nil && res.Err.Kind == incumbent.Unavailable && rulesIn(c.door.view()) != rules {
 		convertRequest(c, r)
 		return
@@ -156,7 +157,6 @@ func (c *conn) converted(r *request, name string, rules *auth.Rules, res core.Re
 		r.refuse(out.Results[len(out.Results)-1].Err)
 		return
 	}
-	c.door.note(c.who, audit.Record{Action: r.method.call.Action().String(), Subject: name, Outcome: audit.Done, Index: uint64(res.Index)})
 	r.result(nothing)
 }
 

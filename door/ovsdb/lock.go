@@ -183,15 +183,21 @@ func (l *lock) later(step func()) func() {
 }
 
 // heard counts a step as under way until what is asked of the log for it has an outcome,
-// which gives the place back.
-func (l *lock) heard(place admit.Place, then func(core.Result)) func(core.Result) {
+// which gives the place back. note hands it on, also if the connection is gone.
+func (l *lock) heard(place admit.Place, note func(*core.Result), then func(core.Result)) func(core.Result) {
 	var r core.Result
 	step := l.later(func() { then(r) })
 	return func(got core.Result) {
 		place.Leave()
+		note(&got)
 		r = got
 		step()
 	}
+}
+
+// changed hands on what became of something that was asked for, for a lock.
+func (c *conn) changed(a auth.Action, name incumbent.Name, detail string, r *core.Result, changed bool) {
+	c.door.settled(c.who, a, name.String(), detail, r, changed)
 }
 
 // begin judges what is to be asked of the log for the lock, and has a place for it; false: the
@@ -220,7 +226,11 @@ func (l *lock) claim() {
 	c := l.conn
 	l.asked = true
 	cmd := leases.ClaimCommand{Name: c.door.lockName(l.name), Holder: c.holder(), Session: c.session.locks.session, Wait: true}
-	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, l.heard(place, l.claimed))
+	note := func(r *core.Result) {
+		a := leases.AnswerOf(*r)
+		c.changed(calls.OvsdbLock.Action(), cmd.Name, "for "+cmd.Holder, r, a.Granted || a.Queued)
+	}
+	c.door.engine.Leases().Claim(lease.Call{Origin: c.who.origin(), Judged: judged}, cmd, l.heard(place, note, l.claimed))
 }
 
 func (l *lock) claimed(r core.Result) {
@@ -266,7 +276,8 @@ func (l *lock) refused(err *incumbent.Error) {
 }
 
 // steal has the lease handed over by who holds it, past the queue. The door has judged
-// whether its caller may, so the command is on the member's own account.
+// whether its caller may, so the command is on the member's own account: for nobody else the
+// log uses a session that is another's. Who it was says the audit log.
 func (l *lock) steal(held *leases.Lease) {
 	judged, place, ok := l.begin(l.stealAgain)
 	if !ok {
@@ -279,7 +290,10 @@ func (l *lock) steal(held *leases.Lease) {
 	cmd := leases.TransferCommand{
 		Name: held.Name, Holder: held.Holder, Session: held.Session, Token: held.Token, ToSession: c.session.locks.session, ToHolder: c.holder(),
 	}
-	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, l.heard(place, func(r core.Result) {
+	note := func(r *core.Result) {
+		c.changed(calls.OvsdbSteal.Action(), cmd.Name, "for "+cmd.ToHolder+", from "+cmd.Holder, r, true)
+	}
+	c.door.engine.Leases().Transfer(lease.Call{Origin: origin, Judged: judged}, cmd, l.heard(place, note, func(r core.Result) {
 		l.taking = false
 		if r.Err != nil { // somebody else has it by now, or nothing is known
 			c.door.putOffAfter(r.Err, l.later(l.stealAgain))
@@ -501,11 +515,20 @@ func (l *lock) release() {
 	}
 	name, session := c.door.lockName(l.name), c.session.locks.session
 	call := lease.Call{Origin: c.who.origin(), Sequence: new(lease.Sequence)}
+	holder := c.holder()
 	ops := []lease.Op{
-		{Command: leases.LeaveQueueCommand{Name: name, Session: session, Holder: c.holder()}},
-		{Command: leases.ReleaseCommand{Name: name, Session: session, Holder: c.holder()}},
+		{Command: leases.LeaveQueueCommand{Name: name, Session: session, Holder: holder}},
+		{Command: leases.ReleaseCommand{Name: name, Session: session, Holder: holder}},
 	}
-	c.door.engine.Leases().Do(call, ops, l.later(func() { l.released(ops) }))
+	step := l.later(func() { l.released(ops) })
+	c.door.engine.Leases().Do(call, ops, func() {
+		for i := range ops {
+			r := &ops[i].Result
+			is := leases.AnswerOf(*r).Lease
+			c.changed(auth.Release, name, "for "+holder, r, is != nil && is.Modified == r.Index)
+		}
+		step()
+	})
 }
 
 // released has the release tried again if one of its operations did not come through: both

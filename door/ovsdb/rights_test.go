@@ -159,7 +159,7 @@ func TestG12_MonitorsFollowThePolicies(t *testing.T) {
 	if got := aware.call("monitor_cond_change", `["m","n",{}]`); !strings.HasPrefix(got, "error ") {
 		t.Errorf("a change of what has ended: %s", got)
 	}
-	if st := g.records.denied(); len(st) != 3 || st[0] != "table_watch T" {
+	if st := g.records.denied(); len(st) != 3 || st[0] != "table_watch default:T" {
 		t.Errorf("denied and recorded: %v", st)
 	}
 }
@@ -291,7 +291,7 @@ func TestDeniedLocksAreRecordedByTheirNames(t *testing.T) {
 	c := g.as(agentOf("a"))
 	refused(t, "a lock", c.call("lock", `["l"]`))
 	refused(t, "a database", c.call("get_schema", `["T"]`))
-	if got := g.records.denied(); len(got) != 2 || got[0] != "claim default:ovsdb:l" || got[1] != "table_read T" {
+	if got := g.records.denied(); len(got) != 2 || got[0] != "claim default:ovsdb:l" || got[1] != "table_read default:T" {
 		t.Errorf("recorded: %q", got)
 	}
 }

@@ -104,7 +104,7 @@ func TestG12_RolesOfPoliciesBindPrincipals(t *testing.T) {
 	want(t, "a role, and all", a.call("transact", setN("b", 7)), one)
 	g.let(tableRule(auth.See))
 	refused(t, "who may only look", a.call("transact", setN("a", 8)))
-	want(t, "what is denied by a policy is recorded, what by a role is not", strings.Join(g.records.denied(), ", "), "table_define T, table_write T")
+	want(t, "what is denied by a policy is recorded, what by a role is not", strings.Join(g.records.denied(), ", "), "table_define default:T, table_write default:T")
 }
 
 // A listener's role binds besides: both have to allow a change.

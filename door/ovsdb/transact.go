@@ -7,7 +7,6 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
-	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/table"
@@ -318,6 +317,7 @@ func (t *txn) propose() {
 	t.place = admit.Place{}
 	d.engine.Execute(call, t.command, func(r core.Result) {
 		if !t.conn.do(func() { t.landed(place, r) }) {
+			t.noted(&r)
 			place.Leave()
 		}
 	})
@@ -326,6 +326,7 @@ func (t *txn) propose() {
 
 // landed takes what has come out of the log, and the place that it had there.
 func (t *txn) landed(place admit.Place, r core.Result) {
+	t.noted(&r)
 	if t.over {
 		place.Leave()
 		t.conn.next()
@@ -333,6 +334,12 @@ func (t *txn) landed(place admit.Place, r core.Result) {
 	}
 	t.place = place
 	t.ended(r, false)
+}
+
+// noted hands on what the log has made of the transaction, whoever still waits for it.
+func (t *txn) noted(r *core.Result) {
+	out, ok := r.Record.(*table.Outcome)
+	t.conn.door.settled(t.conn.who, auth.TableWrite, subjectOf(t.conn.door.named(t.db).Name), "", r, ok && !out.TxnID.IsZero())
 }
 
 // ended takes what the execution has come to.
@@ -378,9 +385,6 @@ func (t *txn) tell(how outcome, at incumbent.Index, out *table.Outcome) {
 			return
 		}
 		t.close(how)
-		if how == committed {
-			c.door.note(c.who, audit.Record{Action: auth.TableWrite.String(), Subject: t.db, Outcome: audit.Done, Index: uint64(at)})
-		}
 		t.request.result(result)
 		c.next()
 	}
