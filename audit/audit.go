@@ -19,6 +19,7 @@ package audit
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
@@ -130,6 +131,14 @@ func appendLine(b []byte, l *line) []byte {
 		panic("audit: texts and numbers that cannot be written: " + err.Error())
 	}
 	return append(append(b, incumbent.EscapeJSON(text)...), '\n')
+}
+
+// Bounded is a text as a line has it: who keeps it does not keep what it was cut from.
+func Bounded(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.Clone(cut(s))
 }
 
 // cut shortens a text. A character that is cut in two becomes the replacement

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/incumbent-dev/incumbent/linequeue"
 )
@@ -269,14 +270,27 @@ func TestNames(t *testing.T) {
 		t.Errorf("of some: %q", got)
 	}
 	for i := range 10_000 {
-		n.Add(fmt.Sprint("name ", i))
+		n.AddOf(func() string { return fmt.Sprint("name ", i) })
 	}
+	n.Add("z") // which would fit
 	got := n.String()
-	if listed := strings.Count(got, ","); len(got) > maxNames+len(" and 10000 more") || !strings.HasPrefix(got, "a, b, a, name 0, ") || !strings.HasSuffix(got, fmt.Sprintf(" and %d more", 10_002-listed)) {
+	if listed := strings.Count(got, ","); len(got) > maxNames+len(" and 10000 more") || strings.Contains(got, "z") || !strings.HasPrefix(got, "a, b, a, name 0, ") || !strings.HasSuffix(got, fmt.Sprintf(" and %d more", 10_003-listed)) {
 		t.Errorf("of many: %q", got)
 	}
 	var one Names
 	if one.Add(strings.Repeat("x", 5000)); len(one.String()) != maxText {
 		t.Errorf("of a long one: %d bytes", len(one.String()))
+	}
+}
+
+// What waits is no longer than what is written, whatever it was cut from.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	const text = "x"
+	if got := Bounded(text); got != text {
+		t.Errorf("of a short one: %q", got)
+	}
+	long := strings.Repeat("x", 5000)
+	if got := Bounded(long); len(got) != maxText || unsafe.StringData(got) == unsafe.StringData(long) {
+		t.Errorf("of a long one: %d bytes", len(got))
 	}
 }

@@ -54,7 +54,12 @@ func New(member string, sink Sink, now func() time.Time, log *slog.Logger) *Log 
 }
 
 // Write hands in a record. It never waits.
-func (l *Log) Write(r Record) { l.queue.Put(r) }
+func (l *Log) Write(r Record) {
+	for _, text := range [...]*string{&r.Door, &r.Address, &r.Principal, &r.Action, &r.Subject, &r.Detail} {
+		*text = Bounded(*text)
+	}
+	l.queue.Put(r)
+}
 
 // Lost is how many records were lost so far.
 func (l *Log) Lost() uint64 { return l.queue.Lost() }

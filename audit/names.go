@@ -22,11 +22,20 @@ func (n *Names) Add(name string) {
 	case len(n.text) == 0:
 		n.text = append(n.text, cut(name)...)
 	case again:
-	case len(n.text)+len(name) > maxNames:
+	case n.more > 0 || len(n.text)+len(name) > maxNames:
 		n.more++
 	default:
 		n.text = append(append(n.text, ", "...), name...)
 	}
+}
+
+// AddOf is Add of what name returns, which is not asked once there is no more room.
+func (n *Names) AddOf(name func() string) {
+	if n.more > 0 {
+		n.more++
+		return
+	}
+	n.Add(name())
 }
 
 // None reports whether no name was added.

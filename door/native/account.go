@@ -1,6 +1,8 @@
 package native
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"path"
 	"strconv"
@@ -26,9 +28,10 @@ import (
 // and of a stream, and of extensions, one by one. What only reads is handed on if it
 // is denied.
 
-// note hands a record of a caller on.
+// note hands a record of a caller on. What a message names may be as long as the message is.
 func (d *Door) note(who *caller, r audit.Record) {
 	r.Door, r.Address, r.Principal = doorName, who.address, who.name()
+	r.Subject, r.Detail = audit.Bounded(r.Subject), audit.Bounded(r.Detail)
 	d.audit(r)
 }
 
@@ -77,6 +80,10 @@ func (d *Door) deniedExtension(who *caller, e *lease.Extension, err error) error
 // nothing.
 func (d *Door) settledOp(who *caller, o *operation, r *core.Result) {
 	switch {
+	case r.Err == nil && o.txn != nil:
+		if names := changedBy(o.txn, r); !names.None() {
+			d.noteOp(who, o, audit.Record{Outcome: audit.Done, Subject: names.String(), Index: uint64(r.Index)})
+		}
 	case r.Err == nil:
 		if o.changed(r) {
 			d.noteOp(who, o, audit.Record{Outcome: audit.Done, Index: uint64(r.Index)})
@@ -97,6 +104,14 @@ func (o *operation) changed(r *core.Result) bool {
 	case auth.Release:
 		return leases.AnswerOf(*r).Lease != nil && leases.AnswerOf(*r).Lease.Modified == r.Index
 	}
+	return changes(r)
+}
+
+// changes reports whether a command of a family that has succeeded has done something.
+func changes(r *core.Result) bool {
+	if r.Idle {
+		return false
+	}
 	switch of := r.Record.(type) {
 	case *kv.Entry:
 		return of == nil || of.Modified == r.Index
@@ -107,13 +122,20 @@ func (o *operation) changed(r *core.Result) bool {
 }
 
 func (d *Door) noteOp(who *caller, o *operation, r audit.Record) {
-	r.Action, r.Subject, r.Detail = o.action.String(), o.subject(), holderDetail(o.holder)
+	if r.Subject == "" {
+		r.Subject = o.subject()
+	}
+	r.Action, r.Detail = o.action.String(), holderDetail(o.holder)
 	d.note(who, r)
 }
 
 // subject is what a step is about.
 func (o *operation) subject() string {
 	switch {
+	case o.txn != nil:
+		return txnSubject(o.txn)
+	case o.name.Model == "" && o.name != incumbent.Name{}: // of a key
+		return subjectIn(o.name.Namespace, o.name.Lease)
 	case o.name != incumbent.Name{}:
 		return o.name.String()
 	case !o.session.IsZero():
@@ -122,6 +144,11 @@ func (o *operation) subject() string {
 		return "token " + o.token.String()
 	}
 	return ""
+}
+
+// subjectIn is what records call a name of a namespace: of a key, a node, a database.
+func subjectIn(namespace, name string) string {
+	return cmp.Or(namespace, incumbent.DefaultNamespace) + ":" + name
 }
 
 func sessionSubject(id incumbent.SessionID) string { return "session " + id.String() }
@@ -144,16 +171,7 @@ func (d *Door) reasonFor(who *caller, id incumbent.SessionID) audit.Reason {
 
 // settledCall hands on what became of a call.
 func (d *Door) settledCall(who *caller, procedure string, in, out any, err error) {
-	r := audit.Record{Action: actionOfCall(procedure), Subject: subjectOf(in)}
-	switch m := in.(type) {
-	case interface{ GetHolder() string }:
-		r.Detail = holderDetail(m.GetHolder())
-	case *pb.JoinRequest:
-		r.Detail = "id " + m.GetMemberId()
-		if token, err := ca.ParseToken(m.GetToken()); err == nil {
-			r.Detail += fmt.Sprintf(", token %x", token.ID)
-		}
-	}
+	r := audit.Record{Action: actionOfCall(procedure)}
 	switch connect.CodeOf(err) {
 	case connect.CodePermissionDenied:
 		r.Outcome, r.Reason = audit.Denied, d.reasonFor(who, sessionIn(in))
@@ -164,16 +182,26 @@ func (d *Door) settledCall(who *caller, procedure string, in, out any, err error
 	}
 	switch {
 	case r.Outcome == audit.Denied:
-	case onlyReads(procedure), itemised(procedure), err == nil && idle(out):
+	case onlyReads(procedure), itemised(procedure), err == nil && (idle(out) || who.says().idle):
 		return
 	case err != nil && r.Outcome != audit.Unknown:
 		if _, joins := in.(*pb.JoinRequest); !joins && r.Action != auth.Admin.String() {
 			return
 		}
-		r.Outcome, r.Detail = audit.Failed, strings.TrimPrefix(r.Detail+", "+connect.CodeOf(err).String(), ", ")
+		r.Outcome = audit.Failed
 	}
-	if i, ok := out.(interface{ GetIndex() uint64 }); ok && err == nil {
-		r.Index = i.GetIndex()
+	r.Detail = detailOf(in)
+	if r.Outcome == audit.Failed {
+		r.Detail = strings.TrimPrefix(r.Detail+", "+connect.CodeOf(err).String(), ", ")
+	}
+	if err == nil {
+		if i, ok := out.(interface{ GetIndex() uint64 }); ok {
+			r.Index = i.GetIndex()
+		}
+		r.Subject = who.says().subject
+	}
+	if r.Subject == "" {
+		r.Subject = cmp.Or(subjectOf(in), openedSubject(out))
 	}
 	if r.Action == auth.Admin.String() {
 		r.Subject = strings.TrimSpace(path.Base(procedure) + " " + r.Subject)
@@ -181,22 +209,39 @@ func (d *Door) settledCall(who *caller, procedure string, in, out any, err error
 	d.note(who, r)
 }
 
-// idle reports whether a call that succeeded has done nothing.
+// said is what a call that has succeeded says of what it has done, where its messages do
+// not.
+type said struct {
+	idle    bool   // nothing
+	subject string // "": what its messages say
+}
+
+func (c *caller) says() said {
+	if c.control == nil {
+		return said{}
+	}
+	return c.control.said
+}
+
+// idle reports whether the answer of a call that succeeded says that it has done nothing.
 func idle(out any) bool {
 	switch m := out.(type) {
 	case *pb.ClaimResponse:
 		return !m.GetGranted() && !m.GetQueued()
 	case *pb.ReleaseResponse:
 		return !m.GetReleased()
-	case *pb.DeleteResponse:
-		return m.GetDeleted() == 0
-	case interface {
-		GetEntry() *pb.KeyValue
-		GetIndex() uint64
-	}:
-		return m.GetEntry() != nil && m.GetEntry().GetModifiedIndex() != m.GetIndex()
+	case *pb.DefineSchemaResponse:
+		return !m.GetChanged()
 	}
 	return false
+}
+
+// openedSubject is the session that was opened under an id of the server's choice.
+func openedSubject(out any) string {
+	if m, ok := out.(*pb.OpenSessionResponse); ok && m.GetSession().GetId() != "" {
+		return "session " + m.GetSession().GetId()
+	}
+	return ""
 }
 
 // itemised reports whether the steps of a call are handed on one by one.
@@ -211,15 +256,20 @@ func onlyReads(procedure string) bool {
 	if !ok {
 		return false
 	}
-	if c.Row().Judged == calls.Everyone {
+	switch c.Row().Judged {
+	case calls.Everyone:
 		return true
+	case calls.First, calls.Named:
+		if _, verb := c.Action().Needs(); verb == auth.See || verb == auth.Follow {
+			return true
+		}
 	}
-	switch c.Action() {
-	case auth.Read, auth.Watch, auth.SessionRead, auth.KeyRead, auth.KeyWatch, auth.Status, auth.Discover:
+	switch base := path.Base(procedure); base {
+	case "Settings", "SettingsHistory", "StateHash":
 		return true
+	default:
+		return strings.HasPrefix(base, "Get") || strings.HasPrefix(base, "List") || strings.HasPrefix(base, "Test")
 	}
-	base := path.Base(procedure)
-	return base == "Settings" || strings.HasPrefix(base, "Get") || strings.HasPrefix(base, "List") || strings.HasPrefix(base, "Test")
 }
 
 // actionOfCall is the word for what a call does.
@@ -247,8 +297,39 @@ func subjectOf(in any) string {
 		GetNamespace() string
 		GetKey() string
 	}:
-		k := keyIn(m.GetNamespace(), m.GetKey())
-		return k.Namespace + ":" + k.Name
+		return subjectIn(m.GetNamespace(), m.GetKey())
+	case interface {
+		GetNamespace() string
+		GetPrefix() string
+	}:
+		return subjectIn(m.GetNamespace(), m.GetPrefix())
+	case *pb.TxnRequest:
+		return txnSubject(m)
+	case *pb.RegisterRequest:
+		return subjectIn(m.GetNamespace(), cmp.Or(m.GetNodeName(), m.GetNode().GetName()))
+	case interface {
+		GetNamespace() string
+		GetNode() string
+	}:
+		return subjectIn(m.GetNamespace(), m.GetNode())
+	case interface {
+		GetNamespace() string
+		GetService() string
+	}:
+		return subjectIn(m.GetNamespace(), m.GetService())
+	case *pb.DefineSchemaRequest:
+		return subjectIn(m.GetNamespace(), schemaName(m.GetSchema()))
+	case *pb.LoadRequest:
+		return subjectIn(m.GetNamespace(), cmp.Or(m.GetDatabase(), schemaName(m.GetBegin().GetSchema())))
+	case interface {
+		GetNamespace() string
+		GetDatabase() string
+	}:
+		return subjectIn(m.GetNamespace(), m.GetDatabase())
+	case *pb.RotateRequest:
+		return strings.ToLower(strings.TrimPrefix(m.GetWhat().String(), "ROTATION_"))
+	case *pb.RevokeTokenRequest:
+		return m.GetId()
 	case interface{ GetName() string }:
 		return m.GetName()
 	case interface{ GetMember() string }:
@@ -267,6 +348,51 @@ func subjectOf(in any) string {
 	}
 	if id := sessionIn(in); !id.IsZero() {
 		return sessionSubject(id)
+	}
+	return ""
+}
+
+// schemaName is the name of the database that a schema is of; "": it has none.
+func schemaName(schema string) string {
+	if schema == "" {
+		return ""
+	}
+	var of struct{ Name string }
+	if json.Unmarshal([]byte(schema), &of) != nil {
+		return "" // it is refused as what it is
+	}
+	return of.Name
+}
+
+// detailOf is what an operator needs besides of what a message is about.
+func detailOf(in any) string {
+	switch m := in.(type) {
+	case interface{ GetHolder() string }:
+		return holderDetail(m.GetHolder())
+	case *pb.JoinRequest:
+		detail := "id " + m.GetMemberId()
+		if token, err := ca.ParseToken(m.GetToken()); err == nil {
+			detail += fmt.Sprintf(", token %x", token.ID)
+		}
+		return detail
+	case *pb.RegisterRequest:
+		var names audit.Names
+		if s := m.GetService(); s != nil {
+			names.Add("service " + cmp.Or(s.GetId(), s.GetName()))
+		}
+		for _, c := range m.GetChecks() {
+			names.Add("check " + cmp.Or(c.GetId(), c.GetName()))
+		}
+		return names.String()
+	case *pb.DeregisterRequest:
+		switch {
+		case m.GetServiceId() != "":
+			return "service " + m.GetServiceId()
+		case m.GetCheckId() != "":
+			return "check " + m.GetCheckId()
+		}
+	case *pb.UpdateCheckRequest:
+		return "check " + m.GetCheckId()
 	}
 	return ""
 }

@@ -60,6 +60,9 @@ func (s catalogService) UpdateCheck(ctx context.Context, r *connect.Request[pb.U
 		Target: catalog.Target{Kind: catalog.CheckKind, Namespace: namespaceOf(in.Namespace), Node: in.Node, ID: in.CheckId},
 	}
 	res, err := s.d.changeCatalog(ctx, calls.UpdateCheck, c, nil, nil)
+	if is, ok := res.Record.(*catalog.Check); res.Idle || ok && is.Modified != res.Index {
+		callerOf(ctx).control.said.idle = true // its ttl began anew, no more
+	}
 	return unary(&pb.UpdateCheckResponse{Index: uint64(res.Index)}, err)
 }
 

@@ -47,6 +47,7 @@ type callControl struct {
 	message proto.Message // nil until it is there
 	group   admit.Key     // of it
 	place   *callPlace    // that it has now; nil: none
+	said    said
 	body    bodyShare
 }
 

@@ -138,6 +138,7 @@ func (d *Door) write(ctx context.Context, h http.Header, c *kv.Command, key *pb.
 	if notProposed(r) {
 		placeOf(ctx).doing(false)
 	}
+	who.control.said.idle = !changes(&r)
 	e := d.former(who).stored(who, c, r)
 	if r.Err != nil {
 		return r, nil, d.keyError(r.Err, e)

@@ -22,6 +22,7 @@ type operation struct {
 	session incumbent.SessionID // in whose name it is done
 	key     *pb.Idempotency
 	judged  incumbent.Index // says by which policies it was allowed: see [core.Meta]
+	txn     *pb.TxnRequest  // of a transaction on a stream; nil: it is none
 	command core.Command
 	answer  func(f *former, r core.Result) *pb.OperationResult // of a success
 }

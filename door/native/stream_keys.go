@@ -129,7 +129,7 @@ func (s *stream) listKeys(f *former, in *pb.ListKeysRequest) (*pb.ListKeysRespon
 // txn hands a transaction on. One with many steps is looked at by a goroutine of the
 // door: the worker has other connections to serve.
 func (s *stream) txn(id uint64, in *pb.TxnRequest, deadline time.Time) error {
-	o := &operation{action: auth.KeyWrite}
+	o := &operation{action: auth.KeyWrite, txn: in}
 	if _, err := o.setKey(in.Idempotency); err != nil {
 		return err
 	}

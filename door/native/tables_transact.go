@@ -81,6 +81,7 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 		case out == nil:
 			return nil, asKind(res.Err)
 		case !out.Waits:
+			who.control.said.idle = out.TxnID.IsZero()
 			return t.answer(out, res.Index), nil
 		default:
 			if !waited {
@@ -93,6 +94,7 @@ func (d *Door) transactTables(ctx context.Context, in *pb.TransactRequest, r con
 			}
 			done() // a transaction that waits holds no place in a lane
 			if done = func() {}; !t.waits(ctx, out, res.Index) {
+				who.control.said.idle = true
 				return t.answer(out, res.Index), nil
 			}
 			if done, err = d.admit(ctx, calls.TransactTables.Lane(), cost); err != nil {

@@ -52,7 +52,10 @@ func (d *Door) transact(ctx context.Context, h http.Header, in *pb.TxnRequest) (
 	if r.Err != nil {
 		return nil, d.txnError(r)
 	}
-	return d.former(callerOf(ctx)).txnAnswer(in, r), nil
+	who := callerOf(ctx)
+	names := changedBy(in, &r)
+	who.control.said = said{idle: names.None(), subject: names.String()}
+	return d.former(who).txnAnswer(in, r), nil
 }
 
 // txnSteps are how many there are in each list of a transaction.
