@@ -77,7 +77,8 @@ type Tables interface {
 	// EndSession is told that a session is over, to let go of what the session had:
 	// families are, in the order of their numbers. Whatever it changes it tells of.
 	EndSession(x *Exec, e *Ending)
-	// View returns the records as they are, in constant time. It never changes.
+	// View returns the records as they are, in constant time but for what many changes since
+	// the last one ask for and is done once. It never changes.
 	View() FamilyView
 	// ReadRecord takes a record of a snapshot, in the order in which they were
 	// written, and reports whether it can be one. What stays of its bytes is copied.
@@ -258,7 +259,7 @@ type FamilyChange struct {
 	What     uint8 // how it changed, as the family's package says; 0: it says no more
 	Quiet    bool  // watchers are not told
 	Topic    Topic
-	Also     []Topic   // under which it is told, too: of what is another because of it
+	Also     []Topic   // under which it is told, too: of what is another because of it. Not to be changed: very many topics of changes that have the same slice cost as much as those of one
 	Before   any       // what was, of a type that the family's package says; nil: nothing
 	After    any       // what is
 	With     any       // what comes with it for those who watch the topic, and did not change itself, of a type that the family's package says; nil: nothing

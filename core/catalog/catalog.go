@@ -67,7 +67,7 @@ const (
 	MaxChecksInCommand  = 256                 // that one command registers
 	MaxChecksOfOne      = 256                 // of a service, and of a node itself: each
 	MaxChecksPerSession = 64                  // that a session depends on
-	MaxFollowing        = 8                   // checks of a node that follow sessions: each makes all instances of the node anew when one begins or ends
+	MaxFollowing        = 8                   // checks of a node that follow sessions: each tells of all services of the node when one begins or ends
 	MaxServicesPerNode  = 20_000
 	MaxSessionsPerNode  = 200_000 // that depend on it, or on one of its checks
 	MaxRecords          = 2_000_000

@@ -29,9 +29,9 @@ func (t *tables) putNode(x *core.Exec, h *host, n *Node) {
 		t.charge(h.node.Owner, n.Namespace, -h.node.registrations())
 	}
 	t.charge(n.Owner, n.Namespace, n.registrations())
+	t.outdate(next, x.Index())
 	t.setHost(h, next)
-	t.reshape(next)
-	t.tellNode(x, n, before, n, t.serviceNames(n.Namespace, n.Name))
+	t.tellNode(x, n, before, n)
 }
 
 // setHost stores a host in the place of another; either may be nil.
@@ -49,20 +49,70 @@ func (t *tables) setHost(o, n *host) {
 	}
 }
 
-// reshape has the instances on a node show what the node and its own checks are.
-func (t *tables) reshape(h *host) {
-	t.servicesOf(h.node.Namespace, h.node.Name, func(s *Service) bool {
-		i := *t.instance(s)
-		i.Node, i.NodeChecks = h.node, h.checks
-		t.instances.Set(&i)
-		return true
-	})
+// outdate notes that the node of a host, or one of its own checks, is another since an
+// index, which becomes that of the services on it (0: theirs stay): see [tables.renew].
+func (t *tables) outdate(h *host, at incumbent.Index) {
+	if h.services == 0 {
+		return
+	}
+	if !h.outdated {
+		t.outdated = append(t.outdated, nodeName{h.node.Namespace, h.node.Name})
+	}
+	h.outdated, h.changed = true, max(h.changed, at)
 }
 
-// tellNode tells of a change of a node, or of one of its own checks.
-func (t *tables) tellNode(x *core.Exec, n *Node, before, after any, names []string) {
+// renew has the instances on nodes that have changed show what these and their own checks
+// are, and moves the indexes of their services. It is done for all changes of a batch at
+// once, for a node may have very many services: nothing but a view looks at either. What
+// has come to such a node, or has left it, since it changed has a later index already.
+func (t *tables) renew() {
+	for _, n := range t.outdated {
+		h := t.host(n.namespace, n.name)
+		if h == nil || !h.outdated {
+			continue
+		}
+		next := *h
+		next.outdated, next.changed, next.topics = false, 0, nil
+		t.setHost(h, &next)
+		t.servicesOf(n.namespace, n.name, func(s *Service) bool {
+			i := *t.instance(s)
+			i.Node, i.NodeChecks = next.node, next.checks
+			t.instances.Set(&i)
+			m := mark{n.namespace, ofService, incumbent.Fold(s.Name), h.changed}
+			if o, _ := t.marks.Get(m); o.at < m.at {
+				t.touch(m, false)
+			}
+			return true
+		})
+	}
+	t.outdated = nil
+}
+
+// topicsOf are the topics of a node and of all services on it: the same slice until there
+// are others, or a view is made.
+func (t *tables) topicsOf(namespace, node string) []core.Topic {
+	h := t.host(namespace, node)
+	if h.topics != nil {
+		return h.topics
+	}
+	names := t.serviceNames(namespace, node)
+	topics := make([]core.Topic, 0, len(names)+1)
+	topics = append(topics, NodeTopic(namespace, node))
+	for _, name := range names {
+		topics = append(topics, ServiceTopic(namespace, name))
+	}
+	if h.outdated {
+		next := *h
+		next.topics = topics
+		t.setHost(h, &next)
+	}
+	return topics
+}
+
+// tellNode tells of a change of a node. What was on one that is gone has been told of.
+func (t *tables) tellNode(x *core.Exec, n *Node, before, after any) {
 	c := core.FamilyChange{Topic: recordTopic(n.Namespace, Nodes, n.Name, ""), Before: before, After: after, Size: nodeBytes(n)}
-	t.tell(x, c, told{n.Namespace, Nodes, n.Name, names, after == nil})
+	t.tell(x, c, told{namespace: n.Namespace, table: Nodes, node: n.Name, all: after != nil, gone: after == nil})
 }
 
 // told is what a change moves the indexes of.
@@ -70,8 +120,9 @@ type told struct {
 	namespace string
 	table     Table
 	node      string
-	services  []string
-	gone      bool // the node
+	services  []string // by their names
+	all       bool     // services of the node, which is outdated: their indexes move once it no longer is
+	gone      bool     // the node
 }
 
 // tellService tells of a change of a service, with its node and that one's own checks if
@@ -85,15 +136,20 @@ func (t *tables) tellService(x *core.Exec, s *Service, before, after any, names 
 			c.Size += checkBytes(check)
 		}
 	}
-	t.tell(x, c, told{s.Namespace, Services, s.Node, names, false})
+	t.tell(x, c, told{namespace: s.Namespace, table: Services, node: s.Node, services: names})
 }
 
 // tell moves the indexes of a change, and tells watchers of it: of its topic, and of its node
 // and services.
 func (t *tables) tell(x *core.Exec, c core.FamilyChange, of told) {
-	c.Also = make([]core.Topic, 0, len(of.services)+1)
 	t.touch(mark{of.namespace, ofTable, string(of.table), x.Index()}, false)
 	t.touch(mark{of.namespace, ofNode, of.node, x.Index()}, of.gone)
+	if of.all {
+		c.Also = t.topicsOf(of.namespace, of.node)
+		x.Tell(Family{}, c)
+		return
+	}
+	c.Also = make([]core.Topic, 0, len(of.services)+1)
 	c.Also = append(c.Also, NodeTopic(of.namespace, of.node))
 	for i, name := range of.services {
 		of.services[i] = incumbent.Fold(name)
@@ -115,11 +171,15 @@ func (t *tables) putService(x *core.Exec, o, n *Service) {
 	names := []string{n.Name}
 	var before any
 	came := o == nil || !incumbent.Alike(o.Name, n.Name)
-	if o == nil {
+	if came {
 		next := *h
-		next.services++
+		next.topics = nil
+		if o == nil {
+			next.services++
+		}
 		t.setHost(h, &next)
-	} else {
+	}
+	if o != nil {
 		before, n.Created, i.Checks = o, o.Created, t.instance(o).Checks
 		t.instances.Delete(&Instance{Service: o})
 		t.evict(o)
@@ -169,37 +229,50 @@ func (t *tables) putCheck(x *core.Exec, o, n *Check) {
 	}
 	t.charge(n.Owner, n.Namespace, n.registrations())
 	t.checks.Set(n)
-	names := t.attach(n, false)
+	t.attach(n, x.Index(), false)
 	if o != nil && !incumbent.Alike(o.ServiceID, n.ServiceID) {
-		names = append(names, t.attach(o, true)...)
+		t.attach(o, x.Index(), true)
 	}
-	t.tellCheck(x, n, before, n, names)
+	t.tellCheck(x, n, before, n)
 	t.tellDeadline(x, o, n)
 	if n.Status == Critical {
 		t.endBound(x, n.Namespace, n.Node, n.ID)
 	}
 }
 
-// attach has the instances that a check tells of show it, or (detach) no longer show
-// it, and returns their names.
-func (t *tables) attach(c *Check, detach bool) []string {
+// attach has the instances that a check tells of show it, or (detach) no longer show it:
+// those of a node once they are renewed. at is as of [tables.outdate].
+func (t *tables) attach(c *Check, at incumbent.Index, detach bool) {
 	if c.ServiceID == "" {
 		h := t.host(c.Namespace, c.Node)
 		next := *h
 		next.checks = with(h.checks, c, detach)
+		t.outdate(&next, at)
 		t.setHost(h, &next)
-		t.reshape(&next)
-		return t.serviceNames(c.Namespace, c.Node)
+		return
 	}
 	i := *t.instance(t.service(c.Namespace, c.Node, c.ServiceID))
 	i.Checks = with(i.Checks, c, detach)
 	t.instances.Set(&i)
-	return []string{i.Service.Name}
 }
 
-func (t *tables) tellCheck(x *core.Exec, c *Check, before, after any, names []string) {
+func (t *tables) tellCheck(x *core.Exec, c *Check, before, after any) {
 	change := core.FamilyChange{Topic: recordTopic(c.Namespace, Checks, c.Node, c.ID), Before: before, After: after, Size: checkBytes(c)}
-	t.tell(x, change, told{c.Namespace, Checks, c.Node, names, false})
+	of := told{namespace: c.Namespace, table: Checks, node: c.Node}
+	of.shows(c)
+	if o, _ := before.(*Check); o != nil && !incumbent.Alike(o.ServiceID, c.ServiceID) {
+		of.shows(o)
+	}
+	t.tell(x, change, of)
+}
+
+// shows adds the services whose instances show a check.
+func (o *told) shows(c *Check) {
+	if c.ServiceID == "" {
+		o.all = true
+		return
+	}
+	o.services = append(o.services, c.ServiceName)
 }
 
 // endBound ends the sessions that depend on a node (check "") or on a check of it: once
@@ -220,9 +293,9 @@ func boundReason(check string) string {
 
 func (t *tables) removeCheck(x *core.Exec, c *Check) {
 	t.checks.Delete(c)
-	names := t.attach(c, true)
+	t.attach(c, x.Index(), true)
 	t.charge(c.Owner, c.Namespace, -c.registrations())
-	t.tellCheck(x, c, c, nil, names)
+	t.tellCheck(x, c, c, nil)
 	t.tellDeadline(x, c, nil)
 	t.endBound(x, c.Namespace, c.Node, c.ID)
 }
@@ -238,6 +311,7 @@ func (t *tables) removeService(x *core.Exec, s *Service) {
 	h := t.host(s.Namespace, s.Node)
 	next := *h
 	next.services--
+	next.topics = nil
 	t.setHost(h, &next)
 	t.charge(s.Owner, s.Namespace, -s.registrations())
 	t.tellService(x, s, s, nil, []string{s.Name}, nil)
@@ -260,7 +334,7 @@ func (t *tables) removeNode(x *core.Exec, h *host) {
 	}
 	t.setHost(t.host(n.Namespace, n.Name), nil)
 	t.charge(n.Owner, n.Namespace, -n.registrations())
-	t.tellNode(x, n, n, nil, nil)
+	t.tellNode(x, n, n, nil)
 	t.endBound(x, n.Namespace, n.Name, "")
 }
 

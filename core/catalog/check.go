@@ -10,6 +10,7 @@ import (
 
 // Check implements [core.Tables]: what is derived is derived anew and compared.
 func (t *tables) Check(open func(incumbent.SessionID) bool, index incumbent.Index) error {
+	t.renew()
 	again := newTables()
 	again.limits = t.limits
 	for _, verify := range [...]func(*tables, func(incumbent.SessionID) bool, incumbent.Index) error{
@@ -69,7 +70,7 @@ func (t *tables) verifyChecks(again *tables, _ func(incumbent.SessionID) bool, i
 			err = fmt.Errorf("check %.80q: it says of its service what that does not", c.ID)
 		default:
 			again.checks.Set(c)
-			again.attach(c, false)
+			again.attach(c, 0, false)
 			err = dated("check", c.ID, c.Created, c.Modified, index)
 		}
 		return err == nil
@@ -121,6 +122,7 @@ func (t *tables) verifyMarks(again *tables, _ func(incumbent.SessionID) bool, in
 }
 
 func (t *tables) verifyDerived(again *tables) (err error) {
+	again.renew()
 	switch {
 	case t.records() > t.limits.records:
 		return fmt.Errorf("%d records: limit MaxRecords is %d", t.records(), t.limits.records)

@@ -48,6 +48,7 @@ type naive struct {
 	open     map[incumbent.SessionID]bool
 	last     map[string]incumbent.Index // "service x", "node n", "nodes", …
 	ending   []incumbent.SessionID
+	told     []string // what watchers are told, in order: see [toldBy]
 }
 
 // key is where a service or a check of a node stands, however that is written.
@@ -62,7 +63,7 @@ func newNaive() *naive {
 
 func (n *naive) copied() *naive {
 	c := newNaive()
-	c.index = n.index
+	c.index, c.told = n.index, slices.Clone(n.told)
 	for k, v := range n.nodes {
 		c.nodes[k] = v
 	}
@@ -84,11 +85,27 @@ func (n *naive) copied() *naive {
 	return c
 }
 
-func (n *naive) moved(table, node string, services ...string) {
-	n.last[table], n.last["node "+incumbent.Fold(node)] = n.index, n.index
-	for _, s := range services {
-		n.last["service "+incumbent.Fold(s)] = n.index
+// moved tells of a change of a record, and moves the indexes of its table, of its node and
+// of services.
+func (n *naive) moved(table Table, node, id string, services ...string) {
+	name := node
+	switch table {
+	case Services, Checks:
+		name += "\x00" + id
+	case Sessions:
+		name = id
 	}
+	list := []string{"node " + incumbent.Fold(node)}
+	for _, s := range services {
+		list = append(list, "service "+incumbent.Fold(s))
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	n.last[string(table)] = n.index
+	for _, what := range list {
+		n.last[what] = n.index
+	}
+	n.told = append(n.told, fmt.Sprintf("%d %s %q: %q", n.index, table, incumbent.Fold(name), list))
 }
 
 // shown are the services whose instances show a check.
@@ -109,7 +126,7 @@ func (n *naive) namesOn(node string) (names []string) {
 }
 
 func (n *naive) dropCheck(c Check) {
-	n.moved("checks", c.Node, n.shown(c)...)
+	n.moved(Checks, c.Node, c.ID, n.shown(c)...)
 	delete(n.checks, key(c.Node, c.ID))
 	n.endBound(c.Node, c.ID)
 }
@@ -129,7 +146,7 @@ func (n *naive) dropService(s Service) {
 			n.dropCheck(c)
 		}
 	}
-	n.moved("services", s.Node, s.Name)
+	n.moved(Services, s.Node, s.ID, s.Name)
 	delete(n.services, key(s.Node, s.ID))
 }
 
@@ -144,7 +161,7 @@ func (n *naive) dropNode(name string) {
 			n.dropCheck(c)
 		}
 	}
-	n.moved("nodes", name)
+	n.moved(Nodes, name, "")
 	delete(n.nodes, incumbent.Fold(name))
 	n.endBound(name, "")
 }
@@ -160,7 +177,7 @@ func (n *naive) settle() {
 		delete(n.open, id)
 		if s, ok := n.sessions[id]; ok {
 			delete(n.sessions, id)
-			n.moved("sessions", s.Node)
+			n.moved(Sessions, s.Node, s.ID.String())
 			n.lead(s, Critical, "Session '"+s.ID.String()+"' is invalid")
 		}
 		for _, s := range n.sortedServices() {
@@ -183,15 +200,16 @@ func (n *naive) putCheck(c Check) {
 		return
 	}
 	c.Created, c.Modified, c.Since = n.index, n.index, n.index
+	shown := n.shown(c)
 	if there {
 		c.Created = o.Created
 		if c.Status == o.Status && c.TTL == o.TTL && c.DeregisterAfter == o.DeregisterAfter {
 			c.Since = o.Since
 		}
-		n.moved("checks", c.Node, n.shown(o)...)
+		shown = append(shown, n.shown(o)...)
 	}
 	n.checks[k] = c
-	n.moved("checks", c.Node, n.shown(c)...)
+	n.moved(Checks, c.Node, c.ID, shown...)
 	if c.Status == Critical {
 		n.endBound(c.Node, c.ID)
 	}
@@ -204,12 +222,13 @@ func (n *naive) putService(s Service) {
 		return
 	}
 	s.Created, s.Modified = n.index, n.index
+	names := []string{s.Name}
 	if there {
 		s.Created = o.Created
-		n.moved("services", s.Node, o.Name)
+		names = append(names, o.Name)
 	}
 	n.services[k] = s
-	n.moved("services", s.Node, s.Name)
+	n.moved(Services, s.Node, s.ID, names...)
 	for _, c := range n.sortedChecks() {
 		if c.Node == s.Node && incumbent.Alike(c.ServiceID, s.ID) { // which may be written otherwise now
 			n.putCheck(c)
@@ -286,7 +305,7 @@ func (n *naive) register(c *Command) incumbent.Kind {
 				next.Created = o.Created
 			}
 			n.nodes[incumbent.Fold(node)] = next
-			n.moved("nodes", node, n.namesOn(node)...)
+			n.moved(Nodes, node, "", n.namesOn(node)...)
 		}
 	}
 	if c.Service != nil {
@@ -406,7 +425,7 @@ func (n *naive) openSession(c *Command) incumbent.Kind {
 	}
 	s.Created, s.Modified = n.index, n.index
 	n.open[s.ID], n.sessions[s.ID] = true, s
-	n.moved("sessions", s.Node)
+	n.moved(Sessions, s.Node, s.ID.String())
 	n.lead(s, Passing, "Session '"+s.ID.String()+"' in force")
 	return incumbent.OK
 }
@@ -527,6 +546,13 @@ func (m *model) drawCommand(t *rapid.T) Command {
 	return c
 }
 
+func (m *model) drawTransaction(t *rapid.T) (c core.TxnCommand) {
+	for range rapid.IntRange(1, 4).Draw(t, "operations") {
+		c.Then = append(c.Then, m.drawCommand(t))
+	}
+	return c
+}
+
 type model struct {
 	s *core.State
 	n *naive
@@ -548,8 +574,9 @@ func (m *model) do(t *rapid.T, c core.Command) {
 			t.Fatalf("%+v ends session %v, which it does not say", c, id)
 		}
 	}
+	m.n.told = nil
 	kind := m.n.apply(c)
-	if d := cmp.Diff(m.n.movedNow(), movedBy(changes)); d != "" {
+	if d := cmp.Diff(m.n.told, toldBy(changes)); d != "" {
 		t.Fatalf("%+v: watchers are told (-want +got):\n%s", c, d)
 	}
 	if got := incumbent.KindOf(errOf(results[0])); got != kind {
@@ -564,28 +591,47 @@ func (m *model) do(t *rapid.T, c core.Command) {
 	m.compare(t)
 }
 
-// movedNow is what the last command has changed.
-func (n *naive) movedNow() map[string]bool {
-	list := map[string]bool{}
-	for name, at := range n.last {
-		if at == n.index {
-			list[name] = true
+// doAll executes several commands as one batch.
+func (m *model) doAll(t *rapid.T, cmds []core.Command) {
+	var encoded [][]byte
+	var kinds []incumbent.Kind
+	m.n.told = nil
+	for _, c := range cmds {
+		encoded = append(encoded, c.Encode(core.Meta{}))
+		kinds = append(kinds, m.n.apply(c))
+	}
+	results := make([]core.Result, len(cmds))
+	if d := cmp.Diff(m.n.told, toldBy(m.s.Apply(encoded, results))); d != "" {
+		t.Fatalf("%+v: watchers are told (-want +got):\n%s", cmds, d)
+	}
+	for i, r := range results {
+		if got := incumbent.KindOf(errOf(r)); got != kinds[i] {
+			t.Fatalf("%d of %+v: %v, want %v", i, cmds, r.Err, kinds[i])
 		}
 	}
-	return list
+	if rapid.Bool().Draw(t, "checked before it is seen") {
+		if err := m.s.Check(); err != nil {
+			t.Fatalf("%+v: %v", cmds, err)
+		}
+	}
+	m.compare(t)
+	if err := m.s.Check(); err != nil {
+		t.Fatalf("%+v: %v", cmds, err)
+	}
 }
 
-// movedBy is what watchers are told of: tables, nodes and services.
-func movedBy(changes []core.Change) map[string]bool {
-	list := map[string]bool{}
+// toldBy is what watchers are told: the index, the topic and the further topics of each
+// change.
+func toldBy(changes []core.Change) (list []string) {
 	for _, c := range changes {
 		if c.Family == nil || !c.Family.Told() {
 			continue
 		}
-		list[c.Family.Topic.Scope[1]] = true
+		var also []string
 		for _, topic := range c.Family.Also {
-			list[topic.Scope[1]+" "+topic.Name] = true
+			also = append(also, topic.Scope[1]+" "+topic.Name)
 		}
+		list = append(list, fmt.Sprintf("%d %s %q: %q", c.Index, c.Family.Topic.Scope[1], c.Family.Topic.Name, also))
 	}
 	return list
 }
@@ -648,6 +694,12 @@ func (m *model) compare(t *rapid.T) {
 			t.Fatalf("%s (-want +got):\n%s", what, d)
 		}
 	}
+	v.AllInstances(space, func(i *Instance) bool {
+		if h := v.host(space, i.Service.Node); i.Node != h.node || !slices.Equal(i.NodeChecks, h.checks) || h.outdated || h.topics != nil {
+			t.Fatalf("the instance of %s on %s shows another node, or other checks of it", i.Service.ID, i.Service.Node)
+		}
+		return true
+	})
 	m.compareIndexes(t, v)
 }
 
@@ -687,6 +739,17 @@ func TestG28_CatalogModel(t *testing.T) {
 				}
 				m.do(t, Command{Verb: OpenSession, Target: Target{Namespace: space, Node: drawNode(t)}, Session: s})
 			},
+			"batch": func(t *rapid.T) {
+				var cmds []core.Command
+				for range rapid.IntRange(2, 6).Draw(t, "commands") {
+					if rapid.IntRange(0, 4).Draw(t, "of several") == 0 {
+						cmds = append(cmds, m.drawTransaction(t))
+					} else {
+						cmds = append(cmds, m.drawCommand(t))
+					}
+				}
+				m.doAll(t, cmds)
+			},
 			"open":  func(t *rapid.T) { m.do(t, core.OpenSessionCommand{ID: drawSession(t)}) },
 			"close": func(t *rapid.T) { m.do(t, core.CloseSessionCommand{ID: drawSession(t)}) },
 			"lapse": func(t *rapid.T) {
@@ -705,13 +768,7 @@ func TestG28_CatalogModel(t *testing.T) {
 				}
 				m.do(t, Of(m.s.View()).EndDeadline(&d))
 			},
-			"transaction": func(t *rapid.T) {
-				var c core.TxnCommand
-				for range rapid.IntRange(1, 4).Draw(t, "operations") {
-					c.Then = append(c.Then, m.drawCommand(t))
-				}
-				m.do(t, c)
-			},
+			"transaction": func(t *rapid.T) { m.do(t, m.drawTransaction(t)) },
 			"restart": func(t *rapid.T) {
 				var b bytes.Buffer
 				if err := m.s.View().WriteSnapshot(&b); err != nil {

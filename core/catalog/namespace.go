@@ -25,7 +25,7 @@ func (v *View) Namespace(namespace string, session func(incumbent.SessionID)) co
 	})
 	v.Checks(namespace, func(c *Check) bool {
 		t.checks.Set(c)
-		t.attach(c, false)
+		t.attach(c, 0, false)
 		return true
 	})
 	v.Sessions(namespace, func(s *Session) bool {
@@ -41,5 +41,6 @@ func (v *View) Namespace(namespace string, session func(incumbent.SessionID)) co
 		return true
 	})
 	t.floor = max(t.floor, v.floor)
+	t.renew()
 	return &View{t.shared}
 }

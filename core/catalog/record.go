@@ -224,7 +224,7 @@ func (t *tables) takeCheck(c *Check) bool {
 		c.ServiceID, c.ServiceName, c.ServiceTags = s.ID, s.Name, s.Tags
 	}
 	t.checks.Set(c)
-	t.attach(c, false)
+	t.attach(c, 0, false)
 	t.charge(c.Owner, c.Namespace, c.registrations())
 	return true
 }

@@ -139,7 +139,7 @@ func (t *tables) countSession(s *Session, by int) {
 func (t *tables) tellSession(x *core.Exec, s *Session, before, after any) {
 	gone := t.host(s.Namespace, s.Node) == nil
 	c := core.FamilyChange{Topic: SessionTopic(s.Namespace, s.ID), Before: before, After: after, Size: recordBytes + len(s.Name) + len(s.Node)}
-	t.tell(x, c, told{s.Namespace, Sessions, s.Node, nil, gone})
+	t.tell(x, c, told{namespace: s.Namespace, table: Sessions, node: s.Node, gone: gone})
 }
 
 // EndSession implements [core.Tables]: what the session said goes; the checks that follow

@@ -32,7 +32,14 @@ type host struct {
 	checks   []*Check // of the node itself, by id
 	services int
 	sessions int
+
+	outdated bool            // the instances on it show another node, or other checks of it: see [tables.renew]
+	changed  incumbent.Index // the indexes of its services are to be that at least, once it is no longer outdated
+	topics   []core.Topic    // of the node and its services, while it is outdated; nil: they are to be made
 }
+
+// nodeName names a node.
+type nodeName struct{ namespace, name string }
 
 // nodeID says which node has an id.
 type nodeID struct{ namespace, id, name string }
@@ -58,12 +65,13 @@ type limits struct{ records, services, checks, sessions, tombstones int }
 
 type tables struct {
 	shared
-	tenants *btree.BTreeG[tenancy]
-	dead    *btree.BTreeG[mark] // the marks of names that are of nothing, oldest first
-	marked  *marked             // nil: there is no transaction under way that may have to be taken back
-	part    uint8               // of the section that is being restored
-	again   recordWriter        // of its records
-	usage   *core.Usage         // where the records are counted; nil: nowhere
+	tenants  *btree.BTreeG[tenancy]
+	dead     *btree.BTreeG[mark] // the marks of names that are of nothing, oldest first
+	outdated []nodeName          // of the hosts that are, some perhaps gone or not outdated any more
+	marked   *marked             // nil: there is no transaction under way that may have to be taken back
+	part     uint8               // of the section that is being restored
+	again    recordWriter        // of its records
+	usage    *core.Usage         // where the records are counted; nil: nowhere
 }
 
 func newTables() *tables {

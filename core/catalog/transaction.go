@@ -93,14 +93,15 @@ func (t *shared) get(r *core.Reading, c *Command) core.Result {
 // marked is how the tables were before the transaction under way.
 type marked struct {
 	shared
-	tenants *btree.BTreeG[tenancy]
-	dead    *btree.BTreeG[mark]
-	charges []charge // since
+	tenants  *btree.BTreeG[tenancy]
+	dead     *btree.BTreeG[mark]
+	outdated []nodeName
+	charges  []charge // since
 }
 
 // Mark implements [core.Undoable]. The trees are copied in constant time.
 func (t *tables) Mark() {
-	t.marked = &marked{shared: t.copied(), tenants: t.tenants.Copy(), dead: t.dead.Copy()}
+	t.marked = &marked{shared: t.copied(), tenants: t.tenants.Copy(), dead: t.dead.Copy(), outdated: t.outdated}
 }
 
 // Settle implements [core.Undoable].
@@ -110,7 +111,7 @@ func (t *tables) Settle(back bool) {
 	if !back {
 		return
 	}
-	t.shared, t.tenants, t.dead = m.shared, m.tenants, m.dead
+	t.shared, t.tenants, t.dead, t.outdated = m.shared, m.tenants, m.dead, m.outdated
 	for _, c := range m.charges { // t.marked is nil
 		t.charge(c.owner, c.namespace, -c.records)
 	}

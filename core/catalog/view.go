@@ -16,7 +16,10 @@ func Of(v *core.View) *View {
 }
 
 // View implements [core.Tables].
-func (t *tables) View() core.FamilyView { return &View{t.copied()} }
+func (t *tables) View() core.FamilyView {
+	t.renew()
+	return &View{t.copied()}
+}
 
 // Node returns a node, nil if there is none.
 func (v *View) Node(namespace, name string) *Node {

@@ -72,8 +72,8 @@ var ofCatalog = []mutant{
 	{
 		name: "a critical check of a node moves no index of its services", guarantee: "G28",
 		file: "core/catalog/change.go", pkg: "./core/catalog", test: "^TestG28_CatalogModel$",
-		search:  "\t\treturn t.serviceNames(c.Namespace, c.Node)\n",
-		replace: "\t\treturn nil\n",
+		search:  "\t\tt.outdate(&next, at)\n",
+		replace: "\t\tt.outdate(&next, 0)\n",
 	},
 	{
 		name: "the end of a check's ttl does not look at what began since", guarantee: "G07",
@@ -108,8 +108,8 @@ var ofCatalog = []mutant{
 	{
 		name: "simulated: a check of a node moves no index of its services", guarantee: "G14",
 		file: "core/catalog/change.go", pkg: "./sim", test: fewSeeds,
-		search:  "\t\treturn t.serviceNames(c.Namespace, c.Node)\n",
-		replace: "\t\treturn nil\n",
+		search:  "\t\tt.outdate(&next, at)\n",
+		replace: "\t\tt.outdate(&next, 0)\n",
 	},
 	{
 		name: "simulated: the index of what went goes with it", guarantee: "G14",
