@@ -94,11 +94,23 @@ func heapBytes() int64 {
 }
 
 // TestHistoryBytesAreHonest compares what the history says it costs with what
-// the heap grew by, for events of one topic and of a topic each.
+// the heap grew by, for events of one topic and of a topic each, and for some that share
+// many.
 func TestHistoryBytesAreHonest(t *testing.T) {
-	for name, topics := range map[string]func(int) string{
-		"one":      func(int) string { return "db" },
-		"distinct": func(i int) string { return fmt.Sprint("unit-", i) },
+	for name, events := range map[string]func(int) []*Event{
+		"one":      func(int) []*Event { return []*Event{{Topics: []Topic{topic("db")}}} },
+		"distinct": func(i int) []*Event { return []*Event{{Topics: []Topic{topic(fmt.Sprint("unit-", i))}}} },
+		"shared": func(i int) (list []*Event) {
+			var topics []Topic
+			for j := range 100 {
+				topics = append(topics, topic(fmt.Sprint("unit-", j)))
+			}
+			s := NewShared(topics, 100*16) // their names
+			for range i % 10 {
+				list = append(list, &Event{Topics: []Topic{topic("db")}, Shared: s})
+			}
+			return list
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heapBytes()
@@ -106,7 +118,11 @@ func TestHistoryBytesAreHonest(t *testing.T) {
 			defer h.Close()
 			for i := range 50_000 {
 				index := incumbent.Index(i + 1)
-				h.Publish(index, []*Event{{Index: index, Topics: []Topic{topic(topics(i))}, Payload: make([]byte, 100), Size: 100}})
+				list := events(i)
+				for _, e := range list {
+					e.Index, e.Payload, e.Size = index, make([]byte, 100), 100
+				}
+				h.Publish(index, list)
 			}
 			said, grown := h.Stats().HistoryBytes, heapBytes()-before
 			t.Logf("%d events cost %d by our count, %d by the heap", h.Stats().Kept, said, grown)
@@ -135,6 +151,34 @@ func BenchmarkTopics(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/topic")
 		})
+	}
+}
+
+// BenchmarkSharedTopics publishes events that share topics, the same ones each time, and
+// says what a topic of them costs, and what an event.
+func BenchmarkSharedTopics(b *testing.B) {
+	for _, n := range []int{1, 10_000} {
+		for _, events := range []int{1, 256} {
+			b.Run(fmt.Sprintf("topics=%d/events=%d", n, events), func(b *testing.B) {
+				h := New(Config{}, 0)
+				defer h.Close()
+				topics := make([]Topic, n)
+				for i := range topics {
+					topics[i] = topic(fmt.Sprint("unit-", i))
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					s, list := NewShared(topics, 0), make([]*Event, events)
+					for k := range list {
+						list[k] = &Event{Index: incumbent.Index(i + 1), Shared: s}
+					}
+					h.Publish(incumbent.Index(i+1), list)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/topic")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
+			})
+		}
 	}
 }
 

@@ -112,7 +112,7 @@ func (h *Hub) attachSlice(c *cursor, selectors []Selector) (complete bool, err e
 	if c.legs[0].node == nil {
 		c.seen.Store(h.hist.before(uint64(c.from)))
 		for i, s := range selectors {
-			c.legs[i].join(c.to, h.reg.node(s))
+			c.legs[i].join(c.to, h.reg.node(h.reg.complete(s, c.seen.Load())))
 		}
 	}
 	for i := range c.legs {

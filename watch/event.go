@@ -11,11 +11,12 @@ import (
 type Event struct {
 	Index   incumbent.Index
 	Topics  []Topic
+	Shared  *Shared // topics besides, which others may have as well; nil: none
 	Payload any
 	Size    int // bytes that keeping Payload costs; about what it takes on a wire
 
 	links []link  // by their nodes' ids; under the hub's mu
-	few   [3]link // where links are, of an event with one topic that no filter picks
+	few   [3]link // where links are, of an event with one topic, of its own, that no filter picks
 	cost          // of the hub's bytes
 	encodings
 }

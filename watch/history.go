@@ -73,12 +73,12 @@ func (e *Event) findLink(n *node) (i int, found bool) {
 }
 
 // append puts the event at the head of the history and of the chains of all
-// nodes it matches.
-func (h *Hub) append(e *Event) {
+// nodes it matches. s is that of the topics which it shares; nil: it shares none.
+func (h *Hub) append(e *Event, s *spread) {
 	pos := h.hist.push(e)
 	e.sum = &h.bytes
-	if e.links = e.few[:0]; len(e.Topics) > 1 {
-		e.links = make([]link, 0, 2*len(e.Topics)+1)
+	if e.links = e.few[:0]; len(e.Topics) > 1 || s != nil {
+		e.links = make([]link, 0, 2*len(e.Topics)+1+s.size())
 	}
 	x := difference{of: h.differences, event: e, list: h.values}
 	take := func(n *node) { h.chain(e, pos, n) }
@@ -90,6 +90,10 @@ func (h *Hub) append(e *Event) {
 		take(scope.up)
 		scope.more.filters.each(t.Name, &x, take)
 		scope.up.more.filters.each(t.Name, &x, take)
+	}
+	if s != nil {
+		s.begin(h, pos)
+		s.each(&x, take)
 	}
 	h.keep(x.list)
 	slices.SortFunc(e.links, func(a, b link) int { return a.compare(b.node.id) })
@@ -161,6 +165,7 @@ func (h *Hub) drop() {
 		h.reg.forget(n)
 	}
 	e.refund()
+	e.Shared.end()
 	e.links, e.few = nil, [3]link{}
 	s.ring[s.tail&uint64(len(s.ring)-1)] = nil
 	s.tail++

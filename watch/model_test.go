@@ -142,7 +142,7 @@ type drawn struct {
 }
 
 func (s drawn) picks(e *Event) bool {
-	return slices.ContainsFunc(e.Topics, s.topic) &&
+	return (slices.ContainsFunc(e.Topics, s.topic) || e.Shared != nil && slices.ContainsFunc(e.Shared.Topics, s.topic)) &&
 		!slices.ContainsFunc(s.event, func(holds func(*modelChange) bool) bool { return !holds(e.Payload.(*modelChange)) })
 }
 
@@ -193,6 +193,7 @@ func drawSelector(t *rapid.T) (s drawn) {
 func (m *model) publish(t *rapid.T) {
 	var batch []*Event
 	index := m.index
+	shared := []*Shared{nil, drawShared(t), drawShared(t)}
 	for range rapid.IntRange(0, 4).Draw(t, "indexes") {
 		index += incumbent.Index(rapid.IntRange(1, 3).Draw(t, "skip"))
 		for range rapid.IntRange(1, 3).Draw(t, "events") {
@@ -201,6 +202,7 @@ func (m *model) publish(t *rapid.T) {
 			for range rapid.IntRange(1, 3).Draw(t, "topics") {
 				e.Topics = append(e.Topics, drawTopic(t))
 			}
+			e.Shared = rapid.SampledFrom(shared).Draw(t, "shared")
 			batch = append(batch, e)
 		}
 	}
@@ -208,6 +210,10 @@ func (m *model) publish(t *rapid.T) {
 	m.hub.Publish(index, batch)
 	m.index = index
 	m.events = append(m.events, batch...)
+}
+
+func drawShared(t *rapid.T) *Shared {
+	return NewShared(rapid.SliceOfN(rapid.Custom(drawTopic), 1, 6).Draw(t, "shared topics"), rapid.IntRange(0, 100).Draw(t, "size"))
 }
 
 func (m *model) reset(t *rapid.T) {
@@ -352,16 +358,25 @@ func (m *model) check(t *rapid.T) {
 		t.Fatalf("stats %+v, want %d readers at %d", s, len(m.reader), m.index)
 	}
 	var charged int64
-	links := map[*node]int{}
+	links, shared := map[*node]int{}, map[*Shared]int{}
 	h := &m.hub.hist
 	for p := h.tail; p <= h.head; p++ {
 		charged += h.at(p).charged.Load()
+		if s := h.at(p).Shared; s != nil {
+			shared[s]++
+		}
 		for i := range h.at(p).links {
 			links[h.at(p).links[i].node]++
 		}
 	}
+	for of, kept := range shared {
+		charged += of.charged.Load()
+		if of.kept != kept {
+			t.Fatalf("topics are shared by %d events, counted %d", kept, of.kept)
+		}
+	}
 	if s.HistoryBytes != charged {
-		t.Fatalf("history costs %d, its events %d", s.HistoryBytes, charged)
+		t.Fatalf("history costs %d, its events and what they share %d", s.HistoryBytes, charged)
 	}
 	if s.HistoryBytes > 12_000 && h.at(h.tail).Index != h.at(h.head).Index {
 		// Links that a new prefix adds may exceed until the next publish.

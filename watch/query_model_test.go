@@ -132,6 +132,16 @@ func (m *queryModel) change(t *rapid.T) {
 		}
 		events = append(events, event(v.at, name))
 	}
+	if rapid.Bool().Draw(t, "shared") {
+		var topics []Topic
+		for _, name := range names {
+			topics = append(topics, topic(name))
+		}
+		s := NewShared(topics, 0)
+		for _, e := range events {
+			e.Topics, e.Shared = []Topic{{Kind: 9}}, s
+		}
+	}
 	waited := map[string]bool{}
 	for _, w := range m.waits {
 		waited[w.params] = waited[w.params] || len(w.told) == 0

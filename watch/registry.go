@@ -29,6 +29,7 @@ type more struct {
 	changed incumbent.Index // of the last matching event, or a later one
 	lost    incumbent.Index // of the last matching event that was dropped
 	edge    uint64          // of a filter: events of up to here are not yet in the chain
+	shared  uint64          // of a scope: the last event that shares a topic of it; 0: none has
 	drain   drain           // under the job queue's mutex or owned by the worker that drains
 
 	scopes  map[[2]string]*node // of a kind
@@ -47,7 +48,9 @@ func (n *node) listened() bool { return n.more != nil && len(n.more.legs) > 0 }
 
 // registry finds the nodes. A node of a topic, scope or kind exists as long as
 // anyone listens, an event of the history matches, or a node below it exists,
-// so that its chain is always complete. A filter exists as long as anyone listens.
+// so that its chain is always complete: that of a topic but for events that share it,
+// of which it has those since somebody first listened. A filter exists as long as anyone
+// listens.
 type registry struct {
 	kinds   map[Kind]*node
 	filters map[Selector]*node
@@ -129,7 +132,7 @@ func (r *registry) node(s Selector) *node {
 	n := r.topic(s.topic)
 	if n.more == nil {
 		n.more = &more{sel: s}
-		if n.kept > 0 {
+		if n.kept > 0 || n.up.more.shared > 0 {
 			n.more.changed = n.up.more.changed
 		}
 	}
@@ -269,6 +272,16 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 			f(n)
 		}
 	})
+	s.byValue(x, func(n *node) {
+		if n.more.sel.has(name) && x.changing(&n.more.sel) {
+			f(n)
+		}
+	})
+}
+
+// byValue calls f with the filters by a value that a field of an event was or is, whatever
+// topics they pick.
+func (s *filters) byValue(x *difference, f func(*node)) {
 	if s.valued == 0 {
 		return
 	}
@@ -278,9 +291,7 @@ func (s *filters) each(name string, x *difference, f func(*node)) {
 		}
 		for _, v := range x.values(Field(field)) {
 			for _, n := range s.values[fieldValue{Field(field), v}] {
-				if n.more.sel.has(name) && x.changing(&n.more.sel) {
-					f(n)
-				}
+				f(n)
 			}
 		}
 	}

@@ -181,13 +181,11 @@ func (s *Selector) Matches(t Topic) bool {
 // Picks reports whether the selector picks the event. d is asked for its conditions;
 // without one, no event satisfies any.
 func (s *Selector) Picks(d Differences, e *Event) bool {
-	for _, t := range e.Topics {
-		if s.Matches(t) {
-			x := difference{of: d, event: e}
-			return x.satisfies(s)
-		}
+	if !slices.ContainsFunc(e.Topics, s.Matches) && !e.Shared.some(s) {
+		return false
 	}
-	return false
+	x := difference{of: d, event: e}
+	return x.satisfies(s)
 }
 
 // difference is an event while it is looked at, perhaps for many selectors: what

@@ -23,6 +23,10 @@
 // bounded slices and at a bounded pace. So a publish costs the same whether
 // nobody or ten thousand watch.
 //
+// Events that have very many topics in common share them ([Shared]): these are looked
+// through once for all, and only the chains of those that somebody has listened to get
+// such an event.
+//
 //	history   … [41 a] [42 a b] [42 c] [43 b] …          tail → head
 //	node a        └──────┘                               chain of positions
 //	node b                └───────────────┘  ← readers with (seen, next)
@@ -73,9 +77,10 @@ const (
 // What keeping things costs, in bytes, with what Go's allocator adds. They
 // only need to be honest: TestHistoryBytesAreHonest compares them to the heap.
 const (
-	eventBytes = 176 // Event, its pointer in the ring, slice headers
-	topicBytes = 168 // Topic, its node and its place in a map
-	linkBytes  = 24
+	eventBytes  = 184 // Event, its pointer in the ring, slice headers
+	topicBytes  = 168 // Topic, its node and its place in a map
+	sharedBytes = 56  // Topic, of those that are shared
+	linkBytes   = 24
 )
 
 // Limits of the hub. Zero means the default. All can be changed while running.
@@ -203,8 +208,9 @@ func (h *Hub) Publish(index incumbent.Index, events []*Event) {
 	h.mu.Lock()
 	h.index = index
 	h.batch++
+	spreads := h.spreads(events)
 	for _, e := range events {
-		h.append(e)
+		h.append(e, spreads[e.Shared])
 	}
 	h.trim()
 	nodes := h.touched

@@ -194,4 +194,10 @@ var ofStreams = []mutant{
 		search:  "if n.more == nil && len(r.spare) < maxSpare {",
 		replace: "if len(r.spare) < maxSpare {",
 	},
+	{
+		name: "who resumes from before an event that shares a topic is not told of it", guarantee: "G16",
+		file: "watch/shared.go", pkg: "./watch", test: "^TestG16_ResumingAcrossSharedTopics$",
+		search:  "scope != nil && scope.more.shared > seen",
+		replace: "scope == nil",
+	},
 }
