@@ -35,13 +35,7 @@ type Begin struct {
 type Load struct {
 	Namespace, Database string
 	Began               incumbent.Index
-	Rows                []LoadedRow
-}
-
-// LoadedRow is a row of a table, whose version is chosen by the command.
-type LoadedRow struct {
-	Table int
-	Row   *Row
+	Rows                [][]byte // as of [LoadedRow]
 }
 
 // Finish shows a database that was loaded: Invalid if something is missing, Exists if
@@ -74,15 +68,16 @@ func (c *Begin) Encode(m core.Meta) []byte {
 
 // Encode implements [core.Command].
 func (c *Load) Encode(m core.Meta) []byte {
-	of := command{verb: verbLoad, namespace: c.Namespace, name: c.Database, at: c.Began, rows: make([][]byte, len(c.Rows))}
+	return (&command{verb: verbLoad, namespace: c.Namespace, name: c.Database, at: c.Began, rows: c.Rows}).encode(m, nil)
+}
+
+// LoadedRow returns a row of a table as a [Load] has it, whose version is chosen by the
+// command. An empty column is a byte there, and many in memory.
+func LoadedRow(table int, r *Row) []byte {
 	var w recordWriter
-	for i, r := range c.Rows {
-		w.B = nil
-		w.Uint(1, uint64(r.Table))
-		w.encoded(2, r.Row)
-		of.rows[i] = w.B
-	}
-	return of.encode(m, nil)
+	w.Uint(1, uint64(table))
+	w.encoded(2, r)
+	return w.B
 }
 
 // Encode implements [core.Command].

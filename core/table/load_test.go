@@ -23,10 +23,23 @@ func filled(t fatal) *world {
 	return w
 }
 
-func rowsOf(d *Database) (list []LoadedRow) {
+// placed is a row with the table that it is in.
+type placed struct {
+	Table int
+	Row   *Row
+}
+
+func loaded(rows ...placed) (list [][]byte) {
+	for _, r := range rows {
+		list = append(list, LoadedRow(r.Table, r.Row))
+	}
+	return list
+}
+
+func rowsOf(d *Database) (list []placed) {
 	for i := range d.Schema.Tables {
 		d.Rows(i, func(r *Row) bool {
-			list = append(list, LoadedRow{i, &Row{UUID: r.UUID, Columns: r.Columns}})
+			list = append(list, placed{i, &Row{UUID: r.UUID, Columns: r.Columns}})
 			return true
 		})
 	}
@@ -39,9 +52,9 @@ func (w *world) begin() incumbent.Index {
 }
 
 // load loads rows one by one.
-func (w *world) load(began incumbent.Index, rows []LoadedRow) {
+func (w *world) load(began incumbent.Index, rows []placed) {
 	for _, r := range rows {
-		w.must(&Load{Namespace: "default", Database: w.db, Began: began, Rows: []LoadedRow{r}})
+		w.must(&Load{Namespace: "default", Database: w.db, Began: began, Rows: loaded(r)})
 		if err := w.check(); err != nil {
 			w.t.Fatalf("after a row: %v", err)
 		}
@@ -60,7 +73,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 		began := n.begin()
 		n.load(began, rows[:3])
 		n.reload()
-		n.must(&Load{Namespace: "default", Database: n.db, Began: began, Rows: rows[2:5]}) // one of them again
+		n.must(&Load{Namespace: "default", Database: n.db, Began: began, Rows: loaded(rows[2:5]...)}) // one of them again
 		n.load(began, rows[5:])
 		if n.database() != nil {
 			t.Fatal("a load is seen before it is finished")
@@ -70,7 +83,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.reload()
-		if got := rowsOf(n.database()); !slices.EqualFunc(got, rowsOf(w.database()), func(a, b LoadedRow) bool {
+		if got := rowsOf(n.database()); !slices.EqualFunc(got, rowsOf(w.database()), func(a, b placed) bool {
 			return a.Table == b.Table && a.Row.UUID == b.Row.UUID && equalRows(a.Row, b.Row)
 		}) {
 			t.Fatalf("seed %d: the rows are others", seed)
@@ -86,7 +99,7 @@ func TestLoadInAnyOrder(t *testing.T) {
 func TestLoadsAreWhole(t *testing.T) {
 	w := filled(t)
 	all := rowsOf(w.database())
-	name := func(r LoadedRow) string { return w.database().Schema.Tables[r.Table].Name }
+	name := func(r placed) string { return w.database().Schema.Tables[r.Table].Name }
 	for i := range all {
 		n := newWorld(t, `{"name":"Other","tables":{}}`)
 		n.db = w.db
@@ -103,22 +116,22 @@ func TestLoadsAreRefused(t *testing.T) {
 	w := filled(t)
 	rows := rowsOf(w.database())
 	began := w.begin()
-	load := func(began incumbent.Index, rows ...LoadedRow) *incumbent.Error {
-		r, _ := w.apply(&Load{Namespace: "default", Database: w.db, Began: began, Rows: rows})
+	load := func(began incumbent.Index, rows ...placed) *incumbent.Error {
+		r, _ := w.apply(&Load{Namespace: "default", Database: w.db, Began: began, Rows: loaded(rows...)})
 		if err := w.check(); err != nil {
 			t.Fatal(err)
 		}
 		return r.Err
 	}
 	root, column := w.database().Schema.Table("Root")
-	i := slices.IndexFunc(rows, func(r LoadedRow) bool { return r.Table == column })
+	i := slices.IndexFunc(rows, func(r placed) bool { return r.Table == column })
 	other := &Row{UUID: rows[i].Row.UUID, Columns: slices.Clone(rows[i].Row.Columns)}
 	other.Columns[root.Column("number").Index()] = ovs.Datum{Keys: []ovs.Atom{ovs.IntegerAtom(9)}}
 	twin := &Row{UUID: w.uuid(), Columns: rows[i].Row.Columns}
 	few, at := w.database().Schema.Table("Few")
-	var many []LoadedRow
+	var many []placed
 	for range 4 {
-		many = append(many, LoadedRow{at, &Row{UUID: w.uuid(), Columns: []ovs.Datum{few.Columns[0].Default}}})
+		many = append(many, placed{at, &Row{UUID: w.uuid(), Columns: []ovs.Datum{few.Columns[0].Default}}})
 	}
 	if err := load(began, rows[i]); err != nil {
 		t.Fatal(err)
@@ -127,8 +140,8 @@ func TestLoadsAreRefused(t *testing.T) {
 		err  *incumbent.Error
 		kind incumbent.Kind
 	}{
-		"another row of the uuid":   {load(began, LoadedRow{column, other}), incumbent.Exists},
-		"the same keys of an index": {load(began, LoadedRow{column, twin}), incumbent.Invalid},
+		"another row of the uuid":   {load(began, placed{column, other}), incumbent.Exists},
+		"the same keys of an index": {load(began, placed{column, twin}), incumbent.Invalid},
 		"too many rows":             {load(began, many...), incumbent.Invalid},
 		"another load":              {load(began+1, rows[i]), incumbent.Conflict},
 	} {

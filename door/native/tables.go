@@ -11,6 +11,7 @@ import (
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/calls"
 	"github.com/incumbent-dev/incumbent/core"
+	"github.com/incumbent-dev/incumbent/core/parts"
 	"github.com/incumbent-dev/incumbent/core/table"
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
@@ -106,7 +107,7 @@ func (s tableService) Load(ctx context.Context, r *connect.Request[pb.LoadReques
 }
 
 // loadedRows parses the rows of a load, for a caller who may load.
-func (d *Door) loadedRows(who *caller, in *pb.LoadRequest, text string) (list []table.LoadedRow, _ error) {
+func (d *Door) loadedRows(who *caller, in *pb.LoadRequest, text string) ([][]byte, error) {
 	name := databaseName(namespaceOf(in.Namespace), in.Database)
 	if err := d.authorize(who, calls.LoadTables.Action(), auth.Resource{Name: name}); err != nil {
 		return nil, err
@@ -120,6 +121,7 @@ func (d *Door) loadedRows(who *caller, in *pb.LoadRequest, text string) (list []
 	if bad != nil || all.Kind() != ovs.Object {
 		return nil, invalid("rows", "are no JSON object")
 	}
+	var list loadRows
 	for i := range all.Members() {
 		tableName, rows := all.MemberAt(i)
 		of, at := is.Schema.Table(tableName)
@@ -132,13 +134,32 @@ func (d *Door) loadedRows(who *caller, in *pb.LoadRequest, text string) (list []
 			if err != nil {
 				return nil, invalid("rows", "row %q of table %s: %v", id, tableName, err)
 			}
-			list = append(list, table.LoadedRow{Table: at, Row: r})
+			if err := list.add(at, r); err != nil {
+				return nil, err
+			}
 		}
 	}
-	if len(list) > table.MaxLoadRows {
-		return nil, incumbent.Errorf(incumbent.TooLarge, "%d rows at once: limit MaxLoadRows is %d", len(list), table.MaxLoadRows)
+	return list.rows, nil
+}
+
+// loadRows are rows of a load as a command has them: a few bytes of text may be one with
+// thousands of columns.
+type loadRows struct {
+	rows  [][]byte
+	bytes int
+}
+
+// add adds a row. It fails with TooLarge beyond what a command may have.
+func (l *loadRows) add(at int, r *table.Row) error {
+	if len(l.rows) == table.MaxLoadRows {
+		return incumbent.Errorf(incumbent.TooLarge, "rows at once: limit MaxLoadRows is %d", table.MaxLoadRows)
 	}
-	return list, nil
+	b := table.LoadedRow(at, r)
+	if l.bytes += len(b); l.bytes > parts.MaxBytes {
+		return incumbent.Errorf(incumbent.TooLarge, "rows at once have more bytes than a command may: limit is %d", parts.MaxBytes)
+	}
+	l.rows = append(l.rows, b)
+	return nil
 }
 
 // databaseName is the name of a database for policies.

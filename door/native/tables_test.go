@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	pb "github.com/incumbent-dev/incumbent/api/incumbent/v1"
 	"github.com/incumbent-dev/incumbent/api/incumbent/v1/incumbentv1connect"
 	"github.com/incumbent-dev/incumbent/auth"
+	"github.com/incumbent-dev/incumbent/core/parts"
+	"github.com/incumbent-dev/incumbent/core/table"
+	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
 func (m *member) tables() incumbentv1connect.TableServiceClient {
@@ -355,6 +359,43 @@ func TestLoadTables(t *testing.T) {
 	}
 	if got := m.rows(&pb.SelectRequest{Table: "Toy", Columns: []string{"_uuid", "name"}}); !slices.Equal(got, []string{`{"_uuid":["uuid","00000000-0000-0000-0000-000000000002"],"name":"ball"}`}) {
 		t.Errorf("rows: %v", got)
+	}
+}
+
+// Rows of a load are parsed up to what a command may have, and no further: what comes behind
+// is not looked at, and no more is kept of them.
+func TestG39_RowsOfALoadAreBoundedWhileTheyAreParsed(t *testing.T) {
+	m := newMember(t)
+	load := func(r *pb.LoadRequest) (*pb.LoadResponse, error) {
+		r.Database = "Pets"
+		res, err := m.tables().Load(t.Context(), connect.NewRequest(r))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	begun, err := load(&pb.LoadRequest{Step: &pb.LoadRequest_Begin{Begin: &pb.LoadBegin{Schema: petsSchema}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]incumbent.Kind{10: incumbent.Invalid, table.MaxLoadRows + 1: incumbent.TooLarge} {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, `"00000000-0000-0000-0000-%012d":{},`, i)
+		}
+		_, err := load(&pb.LoadRequest{Load: begun.Index, Step: &pb.LoadRequest_Rows{Rows: `{"Toy":{` + text.String() + `"none":{}}}`}})
+		if kindOf(err) != want {
+			t.Errorf("%d rows before one without a uuid: %v, want %v", n, err, want)
+		}
+	}
+
+	var list loadRows
+	wide := &table.Row{Columns: make([]ovs.Datum, ovs.MaxColumns)}
+	for err = error(nil); err == nil && len(list.rows) <= parts.MaxBytes/ovs.MaxColumns; {
+		err = list.add(0, wide)
+	}
+	if incumbent.KindOf(err) != incumbent.TooLarge {
+		t.Errorf("%d rows, more bytes than a command may have: %v", len(list.rows), err)
 	}
 }
 
