@@ -129,7 +129,7 @@ func TestRestoreRefusesSchema(t *testing.T) {
 	if incumbent.KindOf(err) != incumbent.Invalid {
 		t.Fatal(err)
 	}
-	if want := "invalid: snapshot has schema 14, this member reads 9 to 13"; err.Error() != want {
+	if want := "invalid: snapshot has schema 15, this member reads 9 to 14"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 }
@@ -139,7 +139,7 @@ func TestRestoreRefusesSnapshotsOfBefore(t *testing.T) {
 	b, err := os.ReadFile("testdata/snapshots/schema1")
 	must(t, err)
 	_, err = Restore(bytes.NewReader(b))
-	if want := "invalid: snapshot has schema 1, this member reads 9 to 13"; err == nil || err.Error() != want {
+	if want := "invalid: snapshot has schema 1, this member reads 9 to 14"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }

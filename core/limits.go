@@ -16,7 +16,8 @@ import "github.com/incumbent-dev/incumbent"
 //	11 rules that let rows be written within a role, and transactions that are within roles; delays of locks, and what large registrations say, count for quotas; conversions of columns between integers and reals; leases with pins are bounded; a later end of a revoked certificate counts; transactions on tables are bounded by what they write; tags of services have up to 8 KiB; a cluster founded without an authority is given one; sessions of the catalog live for twice their ttl; services have several ports, or a socket; checks follow sessions
 //	12 rows that are inserted within a role are the client's own, and columns count there for rows alone
 //	13 what transactions on tables compare counts for what they may cost
-const SchemaVersion = 13
+//	14 conversions of databases and loads of rows are bounded while they run
+const SchemaVersion = 14
 
 const (
 	oldestSchema = 9 // the version whose snapshots, and those of later ones, are read

@@ -182,7 +182,7 @@ func TestUnknownSchemaIsFatal(t *testing.T) {
 		return results[0].Err, nil
 	}
 	knows, lags := Member{ID: 1, Name: "a", Schema: SchemaVersion + 1}, Member{ID: 2, Name: "b", Schema: SchemaVersion}
-	const want = "core: command 2 has schema 14, this member knows 1 to 13: it needs a newer version of the program"
+	const want = "core: command 2 has schema 15, this member knows 1 to 14: it needs a newer version of the program"
 	if _, got := applied(knows); got != want {
 		t.Errorf("all know it: got %v, want %q", got, want)
 	}

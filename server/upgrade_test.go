@@ -18,7 +18,6 @@ import (
 	leases "github.com/incumbent-dev/incumbent/core/lease"
 	"github.com/incumbent-dev/incumbent/core/policy"
 	"github.com/incumbent-dev/incumbent/core/table"
-	"github.com/incumbent-dev/incumbent/core/table/ovs"
 	"github.com/incumbent-dev/incumbent/engine"
 )
 
@@ -106,7 +105,7 @@ func TestG49_ARollingUpgradeBetweenTwoSchemas(t *testing.T) {
 
 // A member that runs alone records what it knows before it serves, and anew once it knows
 // more. So what an earlier binary executed by its own rules comes to the same when a later
-// one applies the log again: here a row that was inserted with selects that compare much.
+// one applies the log again: here a conversion to a schema whose indexes compare much.
 func TestAMemberAloneIsUpgraded(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.schema = core.SchemaVersion - 1
@@ -119,7 +118,7 @@ func TestAMemberAloneIsUpgraded(t *testing.T) {
 	if first := s.engine.View().Members()[0]; first.Since != 1 {
 		t.Errorf("it was recorded with command %d, not before all others", first.Since)
 	}
-	const schema = `{"name": "T", "version": "1.0.0", "tables": {"P": {"columns": {"name": {"type": "string"}, "text": {"type": "string"}}, "isRoot": true}}}`
+	const schema = `{"name": "T", "version": "%s", "tables": {"P": {"columns": {"name": {"type": "string"}, "text": {"type": "string"}}, "isRoot": true%s}}}`
 	do := func(c core.Command) core.Result {
 		t.Helper()
 		r, err := s.engine.Await(testContext(t), engine.Call{}, c)
@@ -139,20 +138,19 @@ func TestAMemberAloneIsUpgraded(t *testing.T) {
 	database := func() *table.Database {
 		return table.Of(s.engine.View()).Database(incumbent.DefaultNamespace, "T")
 	}
-	denied := func(id byte) bool { // a row, and what costs too much
+	heavy := `, "indexes": [` + strings.Repeat(`["name", "text"], `, table.MaxIndexes-1) + `["name", "text"]]`
+	denied := func(version string) bool { // a conversion that costs too much
 		t.Helper()
-		d := database()
-		v, _ := ovs.ParseJSON(`[{"op": "insert", "table": "P", "row": {"name": "heavy"}}` + strings.Repeat(`, {"op": "select", "table": "P", "where": [], "columns": ["text"]}`, 220) + `]`)
-		ops, bad := ovs.ParseTransaction(d.Schema, v.Elements(), func() ovs.UUID { return ovs.UUID{id} })
-		if bad != nil {
-			t.Fatal(bad)
-		}
-		r := do(&table.Transact{Namespace: d.Namespace, Database: d.Name, Schema: d.SchemaIndex, Operations: ops})
+		r := do(&table.Convert{Namespace: incumbent.DefaultNamespace, Database: "T", Schema: fmt.Appendf(nil, schema, version, heavy)})
 		return r.Record.(*table.Outcome).Failed
 	}
-	do(&table.Define{Namespace: incumbent.DefaultNamespace, Schema: []byte(schema)})
-	transact(`[` + strings.Repeat(`{"op": "insert", "table": "P", "row": {}}, `, 100) + `{"op": "update", "table": "P", "where": [], "row": {"text": "` + strings.Repeat("x", 100<<10) + `"}}]`)
-	if denied(1) {
+	do(&table.Define{Namespace: incumbent.DefaultNamespace, Schema: fmt.Appendf(nil, schema, "1.0.0", "")})
+	rows := ""
+	for i := range 24 {
+		rows += fmt.Sprintf(`{"op": "insert", "table": "P", "row": {"name": "%d"}}, `, i)
+	}
+	transact(`[` + rows + `{"op": "update", "table": "P", "where": [], "row": {"text": "` + strings.Repeat("x", table.MaxRowBytes-1000) + `"}}]`)
+	if denied("2.0.0") {
 		t.Fatal("denied, which what this member knows does not have: aim the test at what the newest schema has")
 	}
 	transact(`[{"op": "insert", "table": "P", "row": {"name": "two"}}]`)
@@ -162,12 +160,12 @@ func TestAMemberAloneIsUpgraded(t *testing.T) {
 	}
 	cfg.schema = 0
 	s = open(t, cfg)
-	if after := database(); after.Len() != before.Len() || after.LastTxn() != before.LastTxn() {
-		t.Errorf("%d rows and last %v, were %d and %v", after.Len(), after.LastTxn(), before.Len(), before.LastTxn())
+	if after := database(); after.Len() != before.Len() || after.LastTxn() != before.LastTxn() || after.Schema.Version != "2.0.0" {
+		t.Errorf("%d rows of schema %s and last %v, were %d and %v", after.Len(), after.Schema.Version, after.LastTxn(), before.Len(), before.LastTxn())
 	}
 	until(t, "it is recorded anew", recorded)
-	if !denied(2) {
-		t.Error("inserted, against the rules of the newest schema")
+	if !denied("3.0.0") {
+		t.Error("converted, against the rules of the newest schema")
 	}
 }
 

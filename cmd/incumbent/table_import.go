@@ -19,10 +19,12 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs/dbfile"
 )
 
-// Of the rows that are brought in at once: a command has at most 1 MiB.
+// Of the rows that are brought in at once. An empty column is nothing in their text, and
+// counts for what a member lets a database grow at once.
 const (
-	importChunkBytes = 512 << 10
-	importChunkRows  = 10_000
+	importChunkBytes   = 512 << 10
+	importChunkRows    = 10_000
+	importChunkColumns = 4_000_000 // of all its rows
 )
 
 func tableImport(env *environment) *cobra.Command {
@@ -115,7 +117,7 @@ func loadRows(ctx context.Context, l *client.Load, all *dbfile.Content) error {
 	for i, of := range all.Schema.Tables {
 		for _, r := range inOrder(of, all.Tables[i]) {
 			row := dbfile.AppendRow(nil, of, r.Columns)
-			if n == importChunkRows || len(b)+len(row) > importChunkBytes {
+			if n == importChunkRows || n*len(of.Columns) > importChunkColumns || len(b)+len(row) > importChunkBytes {
 				if err := flush(); err != nil {
 					return err
 				}

@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"math/bits"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -215,5 +216,163 @@ func TestG49_ComparingCostsOnceAllMembersSayThat(t *testing.T) {
 				t.Errorf("schema %d answers %.100s … %s", schema, got, got[len(got)-100:])
 			}
 		}
+	}
+}
+
+// roomToGrow is what is left of MaxGrowthBytes in tests of what stops there, in bytes.
+const roomToGrow = 4 << 20
+
+// wideSchema is one of rows with an integer n, and with as many empty columns as a table may
+// have besides: such a row has few bytes in a command, or none, and many in memory.
+var wideSchema = func() string {
+	columns := []string{`"n":{"type":"integer"}`}
+	for i := range ovs.MaxColumns - 1 {
+		columns = append(columns, fmt.Sprintf(`"c%d":{"type":{"key":"integer","min":0,"max":1}}`, i))
+	}
+	return `{"name":"D","tables":{"T":{"columns":{` + strings.Join(columns, ",") + `}}}}`
+}()
+
+// allocated is what fn has allocated, in bytes.
+func allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A conversion is bounded while it runs: small rows become large ones by what a few bytes of
+// a schema say, and what was refused at the end would have been in memory, on every member.
+func TestG39_AConversionIsBoundedWhileItRuns(t *testing.T) {
+	const rows = 500
+	w := newWorld(t, `{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"}}}}}`)
+	w.run(strings.TrimSuffix(strings.Repeat(`{"op":"insert","table":"T","row":{"n":1}},`, rows), ","))
+	s, bad := parseSchema([]byte(wideSchema))
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	for _, active := range []uint32{0, bulkSchema} {
+		p := play{work: begin(newDatabase("default", "", s, 2))}
+		p.from.bytes = w.database().bytes
+		p.limitBy(active)
+		p.bytes += MaxGrowthBytes - roomToGrow
+		var err *ovs.Error
+		n := allocated(func() { err = p.fill(w.database(), true) })
+		switch bounded := active > 0; {
+		case (err != nil) != bounded:
+			t.Errorf("of schema %d: %v, %d rows", active, err, p.records)
+		case bounded && (err.Name != ovs.ResourcesExhausted || p.records > roomToGrow/ovs.MaxColumns/datumBytes+2 || n > 8*roomToGrow):
+			t.Errorf("%v: %d rows, %d bytes were allocated for %d", err, p.records, n, roomToGrow)
+		}
+	}
+}
+
+// So is a load: empty columns are a byte each in its command.
+func TestG39_ALoadIsBoundedWhileItRuns(t *testing.T) {
+	const rows = 200
+	w := newWorld(t, `{"name":"Other","tables":{}}`)
+	d := w.must(&Begin{Namespace: "default", Schema: []byte(wideSchema)}).Record.(*Database)
+	var list [][]byte
+	for range rows {
+		r := &Row{UUID: w.uuid(), Columns: make([]ovs.Datum, ovs.MaxColumns)}
+		r.Columns[d.Schema.Tables[0].Column("n").Index()] = ovs.Datum{Keys: []ovs.Atom{ovs.IntegerAtom(1)}}
+		list = append(list, LoadedRow(0, r))
+	}
+	for _, active := range []uint32{0, bulkSchema} {
+		l := load{work: begin(d), lack: *d.loading}
+		l.limitBy(active)
+		l.bytes += MaxGrowthBytes - roomToGrow
+		var err *incumbent.Error
+		n := allocated(func() { err = l.takeAll(3, list) })
+		switch bounded := active > 0; {
+		case (err != nil) != bounded:
+			t.Errorf("of schema %d: %v, %d rows", active, err, l.records)
+		case bounded && (err.Kind != incumbent.TooLarge || l.records > roomToGrow/ovs.MaxColumns/datumBytes+2 || n > 8*roomToGrow):
+			t.Errorf("%v: %d rows, %d bytes were allocated for %d", err, l.records, n, roomToGrow)
+		}
+	}
+}
+
+// indexedRows and indexedSchema are rows, and a schema with whose indexes they take more than
+// MaxWork, half of them less.
+const indexedRows = 400
+
+var indexedSchema = strings.Replace(numbersSchema, `"columns"`, `"indexes":[`+strings.TrimSuffix(strings.Repeat(`["n","many"],`, MaxIndexes), ",")+`],"columns"`, 1)
+
+const numbersSchema = `{"name":"D","tables":{"T":{"columns":{"n":{"type":"integer"},"many":{"type":{"key":"integer","min":0,"max":"unlimited"}}}}}}`
+
+// withNumbers is a world of such rows.
+func withNumbers(t *testing.T, schema uint32) *world {
+	w := newWorld(t, numbersSchema)
+	w.must(core.PutMemberCommand{Member: core.Member{ID: 1, Name: "m", Schema: schema}})
+	var inserts, numbers []string
+	for i := range indexedRows {
+		inserts = append(inserts, fmt.Sprintf(`{"op":"insert","table":"T","row":{"n":%d}}`, i))
+	}
+	for i := range 1000 {
+		numbers = append(numbers, fmt.Sprint(i))
+	}
+	w.run(strings.Join(inserts, ","))
+	w.run(`{"op":"update","table":"T","where":[],"row":{"many":["set",[` + strings.Join(numbers, ",") + `]]}}`)
+	return w
+}
+
+// Members of before convert whatever the schema says, and load what a command has, and so
+// does who replays what they have executed. Once all members bound both, what is refused
+// changes nothing, and half of the rows are loaded by a command each.
+func TestG49_ConversionsAndLoadsAreBoundedOnceAllMembersBoundThem(t *testing.T) {
+	for _, schema := range []uint32{bulkSchema - 1, bulkSchema} {
+		w := withNumbers(t, schema)
+		rows, before := rowsOf(w.database()), w.database()
+		o := w.must(&Convert{"default", "D", []byte(indexedSchema)}).Record.(*Outcome)
+		if bounded := schema == bulkSchema; o.Failed != bounded || (w.database() == before) != bounded ||
+			bounded && o.Results[len(o.Results)-1].Err.Name != ovs.ResourcesExhausted {
+			t.Errorf("converted by schema %d: %+v", schema, o)
+		}
+		if o := w.must(&Convert{"default", "D", []byte(strings.Replace(numbersSchema, `"n"`, `"new":{"type":"string"},"n"`, 1))}).Record.(*Outcome); o.Failed || w.database().Len() != len(rows) {
+			t.Errorf("an ordinary conversion by schema %d: %+v", schema, o)
+		}
+		w.reload()
+
+		began := w.must(&Begin{Namespace: "default", Schema: []byte(indexedSchema)}).Record.(*Database).SchemaIndex
+		load := func(rows []placed) incumbent.Kind {
+			r, _ := w.apply(&Load{Namespace: "default", Database: "D", Began: began, Rows: loaded(rows...)})
+			return incumbent.KindOf(asError(r.Err))
+		}
+		want, there := incumbent.OK, len(rows)
+		if schema == bulkSchema {
+			want, there = incumbent.TooLarge, 0
+		}
+		if got, n := load(rows), w.view().Loading("default", "D").Len(); got != want || n != there {
+			t.Errorf("loaded by schema %d: %v, %d rows", schema, got, n)
+		}
+		for _, half := range [][]placed{rows[:len(rows)/2], rows[len(rows)/2:]} {
+			if got := load(half); got != incumbent.OK {
+				t.Errorf("half of the rows by schema %d: %v", schema, got)
+			}
+		}
+		w.must(&Finish{Namespace: "default", Database: "D", Began: began, Replace: true})
+		if n := w.database().Len(); n != len(rows) {
+			t.Errorf("%d rows of %d are loaded", n, len(rows))
+		}
+		w.reload()
+	}
+}
+
+// What is there may cost its conversion as much as it does: references and indexes of all
+// columns leave MaxWork alone, so that no database is too large by itself.
+func TestNoDatabaseIsTooLargeToBeConverted(t *testing.T) {
+	w := weighing(t)
+	d := w.database()
+	p := play{work: begin(newDatabase(d.Namespace, d.Owner, d.Schema, 1))}
+	p.from.bytes = d.bytes
+	p.limitBy(bulkSchema)
+	p.allow(d)
+	err := p.fill(d, true)
+	if err == nil {
+		err = p.work.commit(w.s.Index() + 1)
+	}
+	if done := p.spent + int(d.bytes/keptAsRow); err != nil || p.spent > 0 || done < 100 {
+		t.Errorf("%v: %d units of MaxWork, and %d in all", err, p.spent, done)
 	}
 }

@@ -40,7 +40,9 @@ type Define struct {
 
 // Convert gives a database another schema: what its rows have in columns that both
 // schemas have stays, the rest goes or is at its default. What does not fit the new
-// schema fails it: see [Outcome].
+// schema fails it: see [Outcome]. So does what makes the database larger by more than
+// MaxGrowthBytes, and indexes that take more than MaxWork beyond one row for each
+// keptAsRow bytes of the database.
 type Convert struct {
 	Namespace, Database string
 	Schema              []byte // JSON

@@ -23,12 +23,17 @@ func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
 	}
 	empty := newDatabase(d.Namespace, d.Owner, s, x.Index())
 	p := play{work: begin(empty)}
-	failed := p.fill(d, x.ActiveSchema() >= numberSchema)
+	p.from.bytes = d.bytes // it is what the rows cost until now that may not grow
+	active := x.ActiveSchema()
+	if active >= bulkSchema {
+		p.limitBy(active)
+		p.allow(d)
+	}
+	failed := p.fill(d, active >= numberSchema)
 	if failed == nil {
 		failed = p.work.commit(x.Index())
 	}
 	if failed == nil {
-		p.work.from.bytes = d.bytes // it is what the rows cost until now that may not grow
 		failed = p.overQuota(x)
 	}
 	if failed != nil {
@@ -45,6 +50,11 @@ func (t *tables) convert(x *core.Exec, d *Database, c *command) core.Result {
 // reals: while a member knows only an earlier one they fail, as they do there.
 const numberSchema = 11
 
+// allow lets the conversion of a database cost what its rows do, besides MaxWork: no size is
+// too large by itself. A reference is 24 bytes of them, and counts as a quarter of a row; an
+// index of all columns of 2^31 rows compares 32 times their bytes.
+func (w *work) allow(d *Database) { w.spent -= int(d.bytes / keptAsRow) }
+
 // fill takes the rows of another database, by the tables and columns that both have;
 // numbers: those of one kind become such of the other.
 func (p *play) fill(d *Database, numbers bool) *ovs.Error {
@@ -58,6 +68,7 @@ func (p *play) fill(d *Database, numbers bool) *ovs.Error {
 			var n *Row
 			if n, err = converted(t, of, r, numbers); err == nil {
 				p.put(to, nil, n)
+				err = p.written()
 			}
 			return err == nil
 		})

@@ -31,6 +31,8 @@ type Begin struct {
 
 // Load puts rows into a database that is being loaded, all or none. One that is there as
 // it says is left as it is; one that is there with other columns is refused as Exists.
+// More of them than MaxGrowthBytes and MaxWork let one command have are TooLarge: they are
+// to come in several.
 // Its result's Record is the *Database.
 type Load struct {
 	Namespace, Database string
@@ -182,34 +184,49 @@ func (t *tables) loadStep(x *core.Exec, c *command) core.Result {
 }
 
 func (t *tables) load(x *core.Exec, d *Database, c *command) core.Result {
-	p := play{work: begin(d)}
-	l := load{work: p.work, lack: *d.loading}
-	n := 0
-	for _, b := range c.rows {
-		at, r, err := readLoaded(b, d.Schema)
-		if err != nil {
-			return core.Result{Err: err}
-		}
-		if is := l.row(at); is != nil {
-			if !equalRows(is, r) {
-				return core.Result{Err: incumbent.Errorf(incumbent.Exists, "row %s of table %s is there and says something else", at.id, l.name(at.table))}
-			}
-			continue
-		}
-		n++
-		r.Version = idOf(x.Index(), n)
-		if err := l.take(at, r); err != nil {
-			return core.Result{Err: err}
-		}
+	l := load{work: begin(d), lack: *d.loading}
+	if active := x.ActiveSchema(); active >= bulkSchema {
+		l.limitBy(active)
 	}
-	if err := p.overQuota(x); err != nil {
-		return core.Result{Err: &incumbent.Error{Kind: incumbent.TooLarge, Message: err.Details}}
+	if err := l.takeAll(x.Index(), c.rows); err != nil {
+		return core.Result{Err: err}
+	}
+	if err := l.overQuota(x); err != nil {
+		return core.Result{Err: tooLarge(err)}
 	}
 	next := *d
 	next.relations, next.records, next.bytes, next.loading = l.relations, l.records, l.bytes, &l.lack
 	next.stepped = x.Index()
 	t.putLoad(x, d, &next)
 	return core.Result{Record: &next}
+}
+
+// takeAll adds the rows of a command that are not there.
+func (l *load) takeAll(at incumbent.Index, rows [][]byte) *incumbent.Error {
+	n := 0
+	for _, b := range rows {
+		p, r, err := readLoaded(b, l.schema)
+		if err != nil {
+			return err
+		}
+		if is := l.row(p); is != nil {
+			if !equalRows(is, r) {
+				return incumbent.Errorf(incumbent.Exists, "row %s of table %s is there and says something else", p.id, l.name(p.table))
+			}
+			continue
+		}
+		n++
+		r.Version = idOf(at, n)
+		if err := l.take(p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tooLarge is an error of resources that are exhausted, as that of a load.
+func tooLarge(err *ovs.Error) *incumbent.Error {
+	return &incumbent.Error{Kind: incumbent.TooLarge, Message: err.Details}
 }
 
 // readLoaded reads a row of a load, and checks it as an insert is.
@@ -249,9 +266,12 @@ type load struct {
 	lack
 }
 
-// take adds a row that is not there, unless the schema is against it.
+// take adds a row that is not there, unless the schema is against it, or a limit.
 func (l *load) take(p place, r *Row) *incumbent.Error {
 	l.add(p, r)
+	if err := l.written(); err != nil {
+		return tooLarge(err)
+	}
 	of := l.schema.Tables[p.table]
 	if n := l.relations[p.table].rows.Len(); n > of.MaxRows {
 		return incumbent.Errorf(incumbent.Invalid, "table %s would have %d rows, and its schema allows %d", of.Name, n, of.MaxRows)

@@ -53,7 +53,7 @@ const (
 	LoadRest        = 10 * time.Minute // behind its last command a load is discarded: who began it is gone
 	MaxRowBytes     = 1800 << 10       // of one row, as [Database.Bytes] counts it
 	MaxWork         = 2_000_000        // rows that one transaction looks at; so many atoms of columns that it mutates count as one, so many bytes of rows that it writes, and so many bytes that it compares
-	MaxGrowthBytes  = 256 << 20        // by which one transaction may make a database larger at any time, counted as rows are
+	MaxGrowthBytes  = 256 << 20        // by which one transaction, conversion or Load may make a database larger at any time, counted as rows are
 	MaxIndexes      = 64               // of a table
 	MaxIndexColumns = 64               // of one of them
 	MaxAnswerBytes  = 64 << 20         // of the rows that one transaction selects, counted as rows are
@@ -64,6 +64,7 @@ const (
 	conditionBytes  = 256              // what a condition behind the first counts as at least, of comparedAsRow
 	referenceBytes  = 512              // what a reference that comes or goes counts as, of comparedAsRow
 	columnsAsRow    = 64               // of a row that a wait names
+	keptAsRow       = 64               // bytes of a database, for which its conversion may cost one more than MaxWork
 	HistoryBytes    = 8 << 20          // of the changes that are kept of one database
 	rowBytes        = 96               // what a row costs besides its columns, about
 	changeBytes     = 128              // what a change costs besides its rows, about
@@ -77,6 +78,10 @@ const boundSchema = 11
 // weighSchema is the [core.SchemaVersion] from which what a transaction compares counts for
 // MaxWork, and the references that it changes.
 const weighSchema = 13
+
+// bulkSchema is the [core.SchemaVersion] from which a conversion and a Load are bounded by
+// MaxGrowthBytes and MaxWork while they run, as transactions are.
+const bulkSchema = 14
 
 // Row is a row of a table. It never changes.
 type Row = ovs.Row

@@ -7,7 +7,7 @@ import (
 	"github.com/incumbent-dev/incumbent/core/table/ovs"
 )
 
-// work is a database while a transaction changes it. It leaves alone the one that it
+// work is a database while a command changes it. It leaves alone the one that it
 // began from, but for relations that its batch has copied already: see undo.
 type work struct {
 	from      *Database
@@ -19,7 +19,7 @@ type work struct {
 	order     []*touch // as they were touched first
 	records   int
 	bytes     int64
-	bounded   bool  // by what a transaction may write while it runs: see boundSchema
+	bounded   bool  // by what it may write while it runs: see boundSchema
 	weighed   bool  // by what it compares: see weighSchema
 	moved     int64 // bytes of rows that were written, or taken away, and are not spent yet
 	mutated   int   // atoms of columns that were mutated, and are not spent yet
@@ -230,22 +230,22 @@ func (w *work) holds(where []ovs.Condition, r *Row) (bool, *ovs.Error) {
 	return ok, w.compares(max(0, n-conditionBytes))
 }
 
-// spend counts work towards what one transaction may cost every member.
+// spend counts work towards what one command may cost every member.
 func (w *work) spend(n int) *ovs.Error {
 	if w.spent += n; w.spent > MaxWork {
-		return ovs.Errorf(ovs.ResourcesExhausted, "the transaction looks at too many rows: limit MaxWork is %d", MaxWork)
+		return ovs.Errorf(ovs.ResourcesExhausted, "too many rows are looked at, or as much is done besides: limit MaxWork is %d", MaxWork)
 	}
 	return nil
 }
 
-// written is why a transaction may write no more, behind each row: what it has written is
-// there from then on, whether or not it will be let keep it.
+// written is why a command may write no more, behind each row: what it has written is there
+// from then on, whether or not it will be let keep it.
 func (w *work) written() *ovs.Error {
 	if !w.bounded || w.dry {
 		return nil
 	}
 	if w.bytes-w.from.bytes > MaxGrowthBytes {
-		return ovs.Errorf(ovs.ResourcesExhausted, "the transaction makes the database too much larger: limit MaxGrowthBytes is %d", int64(MaxGrowthBytes))
+		return ovs.Errorf(ovs.ResourcesExhausted, "the database would become too much larger at once: limit MaxGrowthBytes is %d", int64(MaxGrowthBytes))
 	}
 	n := w.moved / bytesAsRow
 	w.moved -= n * bytesAsRow

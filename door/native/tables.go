@@ -52,11 +52,19 @@ func (s tableService) DefineSchema(ctx context.Context, r *connect.Request[pb.De
 		out.Changed = is.SchemaIndex == res.Index
 	case *table.Outcome:
 		if is.Failed {
-			return nil, s.d.callError(incumbent.Errorf(incumbent.Conflict, "what its rows have does not fit the schema: %w", is.Results[len(is.Results)-1].Err))
+			return nil, s.d.callError(notConverted(is.Results[len(is.Results)-1].Err))
 		}
 		out.Changed = !is.TxnID.IsZero()
 	}
 	return connect.NewResponse(out), nil
+}
+
+// notConverted is why a database was not converted: TooLarge for a limit or a quota.
+func notConverted(err *ovs.Error) error {
+	if err.Name == ovs.ResourcesExhausted {
+		return incumbent.Errorf(incumbent.TooLarge, "%s", err.Details)
+	}
+	return incumbent.Errorf(incumbent.Conflict, "what its rows have does not fit the schema: %w", err)
 }
 
 // DropDatabase removes.

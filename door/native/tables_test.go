@@ -129,6 +129,14 @@ func TestSchemas(t *testing.T) {
 	if _, err := define(strings.Replace(later, `"age":{"type":"integer"}`, `"age":{"type":"string"}`, 1), true); kindOf(err) != incumbent.Conflict {
 		t.Errorf("a schema that the rows do not fit: %v", err)
 	}
+	m.mustTransact(`[{"op":"update","table":"Pet","where":[],"row":{"name":"` + strings.Repeat("x", table.MaxRowBytes-1000) + `"}}]`)
+	var wide strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&wide, `"c%d":{"type":{"key":"integer","min":0,"max":1}},`, i)
+	}
+	if _, err := define(strings.Replace(later, `"age"`, wide.String()+`"age"`, 1), true); kindOf(err) != incumbent.TooLarge {
+		t.Errorf("a schema by which a row is too large: %v", err)
+	}
 	drop := &pb.DropDatabaseRequest{Database: "Pets"}
 	if _, err := m.tables().DropDatabase(t.Context(), connect.NewRequest(drop)); err != nil {
 		t.Error(err)

@@ -63,6 +63,36 @@ var ofTables = []mutant{
 		replace: "active > 0\n",
 	},
 	{
+		name: "a conversion is bounded once it is done", guarantee: "G39",
+		file: "core/table/convert.go", pkg: "./core/table", test: "^TestG39_AConversionIsBoundedWhileItRuns$",
+		search:  "\t\t\t\terr = p.written()\n",
+		replace: "",
+	},
+	{
+		name: "a load is bounded once it is done", guarantee: "G39",
+		file: "core/table/load.go", pkg: "./core/table", test: "^TestG39_ALoadIsBoundedWhileItRuns$",
+		search:  "if err := l.written(); err != nil {",
+		replace: "if err := l.written(); err != nil && l.dry {",
+	},
+	{
+		name: "a member that has been upgraded bounds conversions before others do", guarantee: "G49",
+		file: "core/table/convert.go", pkg: "./core/table", test: "^TestG49_ConversionsAndLoadsAreBoundedOnceAllMembersBoundThem$",
+		search:  "active >= bulkSchema {\n",
+		replace: "active > 0 {\n",
+	},
+	{
+		name: "a member that has been upgraded bounds loads before others do", guarantee: "G49",
+		file: "core/table/load.go", pkg: "./core/table", test: "^TestG49_ConversionsAndLoadsAreBoundedOnceAllMembersBoundThem$",
+		search:  "active >= bulkSchema {\n",
+		replace: "active > 0 {\n",
+	},
+	{
+		name: "a large database cannot be converted", guarantee: "G39",
+		file: "core/table/convert.go", pkg: "./core/table", test: "^TestNoDatabaseIsTooLargeToBeConverted$",
+		search:  "w.spent -= int(d.bytes / keptAsRow)",
+		replace: "w.spent -= int(d.bytes / keptAsRow / 1000)",
+	},
+	{
 		name: "pruning stops behind the rows that it has let go first", guarantee: "G01",
 		file: "core/table/commit.go", pkg: "./core/table", test: "^TestPruningLooksAtWhatIsGone$",
 		search:  "for _, gone := range w.collectOf(lost) {",
