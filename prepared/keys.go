@@ -167,7 +167,7 @@ type Change struct {
 }
 
 // Command is the transaction that does it, or why it cannot be done in this state. It
-// changes nothing if another state is found.
+// changes nothing if another state is found, or if the query is not as it was.
 func (c *Change) Command(v *core.View) (core.TxnCommand, error) {
 	var t core.TxnCommand
 	id := c.id()
@@ -177,10 +177,14 @@ func (c *Change) Command(v *core.View) (core.TxnCommand, error) {
 		}
 		return 0
 	}
-	same := func(k kv.Key) {
-		t.If = append(t.If, kv.Condition{Test: kv.Modified, Key: k, Index: there(k)})
+	is := func(k kv.Key, since incumbent.Index) {
+		t.If = append(t.If, kv.Condition{Test: kv.Modified, Key: k, Index: since})
 	}
-	same(Key(c.Of, id))
+	var since incumbent.Index // 0: it is not there
+	if c.Was != nil {
+		since = incumbent.Index(c.Was.ModifyIndex) // by this state it may have another name, which would stay
+	}
+	is(Key(c.Of, id), since)
 	if c.Was != nil && c.Was.named() && (c.Will == nil || nameKey(c.Of, c.Will.Name) != nameKey(c.Of, c.Was.Name) || !c.Will.named()) {
 		t.Then = append(t.Then, kv.Command{Verb: kv.Remove, Key: nameKey(c.Of, c.Was.Name)})
 	}
@@ -194,7 +198,7 @@ func (c *Change) Command(v *core.View) (core.TxnCommand, error) {
 	}
 	if c.Will.named() {
 		name := nameKey(c.Of, c.Will.Name)
-		same(name)
+		is(name, there(name))
 		if err := c.free(v, name); err != nil {
 			return t, err
 		}

@@ -220,6 +220,26 @@ func TestAChangeOfWhatChangedDoesNothing(t *testing.T) {
 	}
 }
 
+// What was read of a query may be older than the state in which its change is made: another
+// change in between would leave its name behind.
+func TestAChangeOfAnOlderQueryDoesNothing(t *testing.T) {
+	s := newState(t)
+	id := s.create(1, Query{Name: "a", Service: of("web")})
+	was := ByID(s.View(), "default", id)
+	if err := s.change(Change{Was: was, Will: &Query{ID: id, Name: "b", Service: of("web")}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Change{{Of: "default", Was: was}, {Of: "default", Was: was, Will: &Query{ID: id, Name: "c", Service: of("web")}}, {Of: "default", Will: &Query{ID: id, Name: "d", Service: of("web")}}} {
+		cmd, err := c.Command(s.View())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.do(cmd); r.Err != nil || r.Txn.Unmet == 0 {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
 // TestSessions: a query ends with its session, and may go over to another.
 func TestSessions(t *testing.T) {
 	s := newState(t)
