@@ -132,6 +132,8 @@ type answering struct {
 	// followed says that an alias led here. It leads no further: two of them could lead
 	// round and round.
 	followed bool
+	// addressed says that an instance has an address, of whichever kind: then the name is no alias.
+	addressed bool
 }
 
 // look puts the records of a name into the answer, and reports whether there is such
@@ -240,6 +242,7 @@ func (a *answering) prepared(name string) bool {
 // one.
 func (a *answering) instances(all []Instance, ttl time.Duration) bool {
 	seen := map[string]bool{}
+	var names []string
 	for i := range all {
 		if len(a.msg.Answer) >= maxAnswers {
 			break
@@ -247,7 +250,12 @@ func (a *answering) instances(all []Instance, ttl time.Duration) bool {
 		if a.qtype == dns.TypeSRV {
 			a.located(&all[i], ttl, seen)
 		} else {
-			a.instance(&all[i], ttl, seen)
+			names = a.instance(&all[i], ttl, seen, names)
+		}
+	}
+	for _, name := range names {
+		if len(a.msg.Answer) == 0 {
+			a.alias(name, ttl)
 		}
 	}
 	return len(all) > 0
@@ -266,18 +274,29 @@ func tagged(tags []string, tag string) bool {
 	return false
 }
 
-// instance adds the address of an instance, once.
-func (a *answering) instance(i *Instance, ttl time.Duration, seen map[string]bool) {
+// instance adds the address of an instance, once, or where that is a name adds it to names, of
+// what the owner may be an alias: a name has one, and then nothing else.
+func (a *answering) instance(i *Instance, ttl time.Duration, seen map[string]bool, names []string) []string {
 	at := i.at()
+	if strings.EqualFold(dns.Fqdn(at), a.owner) { // it is no alias of itself
+		at = i.Node.Address
+	}
 	if seen[at] {
-		return
+		return names
 	}
 	seen[at] = true
-	if ip, err := netip.ParseAddr(at); err == nil {
+	ip, err := netip.ParseAddr(at)
+	switch {
+	case err == nil:
+		a.addressed = true
 		a.msg.Answer = append(a.msg.Answer, a.addresses(a.owner, ip, ttl)...)
-	} else if len(a.msg.Answer) == 0 { // a name has one alias, and then nothing else
-		a.alias(at, ttl)
+	case !strings.EqualFold(dns.Fqdn(at), a.owner):
+		names = append(names, at)
 	}
+	if a.addressed {
+		return nil
+	}
+	return names
 }
 
 // at is where an instance is.
@@ -294,12 +313,12 @@ func (a *answering) located(i *Instance, ttl time.Duration, seen map[string]bool
 	d := a.door
 	at := i.at()
 	target := d.nodeName(i.Node.Name)
-	if i.Address != "" && i.Address != i.Node.Address {
-		if ip, err := netip.ParseAddr(at); err == nil {
-			target = hex.EncodeToString(ip.AsSlice()) + ".addr." + d.cfg.Datacenter + "." + d.zone
-		} else {
-			target = dns.Fqdn(at)
-		}
+	ip, err := netip.ParseAddr(at)
+	switch {
+	case err != nil && at != "":
+		target = dns.Fqdn(at) // also if it is the node's: a target must be no alias
+	case err == nil && i.Address != "" && i.Address != i.Node.Address:
+		target = hex.EncodeToString(ip.AsSlice()) + ".addr." + d.cfg.Datacenter + "." + d.zone
 	}
 	if !writable(target) { // the others of its service are found all the same
 		return
