@@ -63,11 +63,12 @@ func (r *request) failLooking(status int, format string, args ...any) {
 
 // queryList lists the queries, by id.
 func queryList(d *Door, r *request) {
-	r.queries(prepared.Prefix(d.namespace))
+	r.queries(prepared.Prefix(d.namespace), "")
 }
 
-// queries answers with the queries below a prefix that the caller may see.
-func (r *request) queries(prefix kv.Key) {
+// queries answers with the queries below a prefix that the caller may see. gone is what is
+// said where there is none; "": an empty list.
+func (r *request) queries(prefix kv.Key, gone string) {
 	d, sight := r.door, r.who.sight(auth.KeyRead)
 	r.shared(sharedQuery{kind: "queries", params: prefix.Name, rights: sight.Key(), eval: func(v *core.View, reads *watch.Reads) result {
 		from := engine.Read(v, reads)
@@ -82,6 +83,9 @@ func (r *request) queries(prefix kv.Key) {
 			}
 			return true
 		})
+		if gone != "" && len(list) == 0 && !res.filtered {
+			return result{index: res.index, status: http.StatusNotFound, fails: gone, size: len(gone)}
+		}
 		return res.encoded(list)
 	}})
 }
@@ -110,7 +114,7 @@ func queryGet(d *Door, r *request) {
 			r.failFor(err)
 			return
 		}
-		r.queries(prepared.Key(d.namespace, q.ID))
+		r.queries(prepared.Key(d.namespace, q.ID), textNoQuery)
 	})
 }
 

@@ -106,7 +106,13 @@ func TestAQueryEndsWithItsSession(t *testing.T) {
 	if a := m.do("GET", "/v1/query/"+id, ""); !strings.Contains(a.body, `"Session":"`+session.ID+`"`) {
 		t.Error(a.body)
 	}
+	waits := m.dial()
+	waits.get("/v1/query/" + id + "?wait=5m&index=" + m.do("GET", "/v1/query/"+id, "").Header.Get("X-Consul-Index"))
+	m.blocked(1)
 	m.do("PUT", "/v1/session/destroy/"+session.ID, "")
+	if a := waits.read("GET"); a.StatusCode != http.StatusNotFound || a.body != "Query not found" {
+		t.Errorf("who waited for its definition is told %d %s", a.StatusCode, a.body)
+	}
 	m.exchange([]exchange{
 		{"its definition", "GET", "/v1/query/" + id, "", 404, "Query not found"},
 		{"its name", "GET", "/v1/query/bound/execute", "", 404, "Query not found"},
