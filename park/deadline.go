@@ -66,7 +66,18 @@ func (w *worker) scan() bool {
 		return false
 	}
 	w.cursor = -1
-	return true
+	if w.rescan {
+		w.beginScan()
+	}
+	return w.cursor < 0
+}
+
+// beginScan has all connections looked at, by one scan that is under way already and another:
+// what is behind its bounded turns would not be reached if each tick began anew.
+func (w *worker) beginScan() {
+	if w.rescan = w.cursor >= 0; !w.rescan {
+		w.cursor = 0
+	}
 }
 
 // judge cuts off a connection whose deadline has passed. Bytes that wait in

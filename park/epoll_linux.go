@@ -156,7 +156,7 @@ func (w *worker) readMail(m *mail) {
 		w.attend(c)
 	}
 	if m.tick {
-		w.cursor = 0
+		w.beginScan()
 	}
 	if w.cursor >= 0 {
 		w.scan()

@@ -334,7 +334,7 @@ func (w *worker) portableTick() {
 	w.exec.Lock()
 	defer w.exec.Unlock()
 	w.now = w.set.now.Load()
-	w.cursor = 0
+	w.beginScan()
 	for !w.scan() {
 	}
 	w.endBatch()

@@ -102,3 +102,24 @@ func TestG47_TurnsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestScansReachTheEnd: however often a tick comes before a scan for deadlines is over, all
+// connections are looked at, and those that were before the tick once more.
+func TestScansReachTheEnd(t *testing.T) {
+	w := &worker{set: &Set{}, slots: make([]slot, 2*scanSlots+1), cursor: -1}
+	turn := func(tick bool, want int) {
+		t.Helper()
+		if w.readMail(&mail{tick: tick}); w.cursor != want {
+			t.Fatalf("the next to be looked at is %d, want %d", w.cursor, want)
+		}
+	}
+	for range 2 {
+		turn(true, scanSlots)
+		turn(true, 2*scanSlots)
+		turn(true, 0)
+		turn(false, scanSlots)
+		turn(false, 2*scanSlots)
+		turn(false, -1)
+	}
+	turn(false, -1)
+}

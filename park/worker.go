@@ -27,6 +27,7 @@ type worker struct {
 	answers   []byte // what crypto/tls answers within one read
 	delivered int    // calls of Readable and Closed since the last end of batch
 	cursor    int    // next slot to look at for deadlines; -1 when no scan is under way
+	rescan    bool   // a tick came while one was: another follows
 	poller    poller
 
 	inbox inbox
