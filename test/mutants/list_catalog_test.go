@@ -53,8 +53,14 @@ var ofConsulLists = []mutant{
 	{
 		name: "two prepared queries may have one name", guarantee: "G29",
 		file: "prepared/keys.go", pkg: "./prepared", test: "^TestAChangeOfWhatChangedDoesNothing$",
-		search:  "\t\tsame(name)\n",
-		replace: "",
+		search:  "\t\tis(name, there(name))\n",
+		replace: "\t\t_ = there\n",
+	},
+	{
+		name: "a change of a prepared query holds for what another has made of it", guarantee: "G29",
+		file: "prepared/keys.go", pkg: "./prepared", test: "^TestAChangeOfAnOlderQueryDoesNothing$",
+		search:  "since = incumbent.Index(c.Was.ModifyIndex)",
+		replace: "since = there(Key(c.Of, id))",
 	},
 	{
 		name: "a prepared query outlives its session", guarantee: "G10",
