@@ -1,6 +1,10 @@
 package audit
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/incumbent-dev/incumbent"
+)
 
 // maxNames bounds what [Names] makes of several names, in bytes. Who reads a log wants to
 // know what a change was about, not all of it.
@@ -48,3 +52,10 @@ func (n *Names) String() string {
 	}
 	return string(n.text) + " and " + strconv.Itoa(n.more) + " more"
 }
+
+// In is the subject of a record about a name of a namespace: of a key, a node, a service or
+// a database.
+func In(namespace, name string) string { return namespace + ":" + name }
+
+// Session is the subject of a record about a session.
+func Session(id incumbent.SessionID) string { return "session " + id.String() }

@@ -174,3 +174,15 @@ func check(k Key, prefix bool) error {
 	}
 	return nil
 }
+
+// Changed reports whether a command about keys that has succeeded has changed one, by its
+// result; of other commands it says that.
+func Changed(r *core.Result) bool {
+	switch of := r.Record.(type) {
+	case *Entry:
+		return of == nil || of.Modified == r.Index
+	case int: // were deleted
+		return of > 0
+	}
+	return true
+}

@@ -26,7 +26,7 @@ func (d *Door) noteDenied(who *caller, a auth.Action, to *auth.Resource, name st
 	switch {
 	case to == nil:
 	case to.Name.Namespace != "":
-		out.Subject = subjectIn(to.Name.Namespace, to.Name.Lease)
+		out.Subject = audit.In(to.Name.Namespace, to.Name.Lease)
 	case a == auth.SessionUse || a == auth.SessionClose:
 		out.Subject = "session " + name
 		if to.Owner != who.principal.String() {
@@ -111,7 +111,7 @@ func (s *txnStep) done(i int, res *core.Result) bool {
 	}
 	of := res.Txn.Results[i]
 	of.Index = res.Index
-	return changesKey(&of)
+	return kv.Changed(&of)
 }
 
 // changing returns what hands on the outcome of a command that changes something if it
@@ -120,21 +120,5 @@ func (r *request) changing(a auth.Action, subject string) func(*core.Result) {
 	return func(res *core.Result) { r.settled(&change{action: a, subject: subject}, res, true) }
 }
 
-// changesKey reports whether a command about keys that has succeeded has changed one.
-func changesKey(res *core.Result) bool {
-	switch of := res.Record.(type) {
-	case *kv.Entry:
-		return of == nil || of.Modified == res.Index
-	case int: // were deleted
-		return of > 0
-	}
-	return true
-}
-
-// subjectIn is what records call a name of a namespace.
-func subjectIn(namespace, name string) string { return namespace + ":" + name }
-
 // subject is what records call a name of the door's namespace.
-func (d *Door) subject(name string) string { return subjectIn(d.namespace, name) }
-
-func sessionSubject(id incumbent.SessionID) string { return "session " + id.String() }
+func (d *Door) subject(name string) string { return audit.In(d.namespace, name) }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
@@ -99,7 +100,7 @@ func eventFire(d *Door, r *request) {
 		r.failFor(incumbent.Errorf(incumbent.Internal, "encode an event: %w", err))
 		return
 	}
-	r.propose(d.keepEvent(value), false, r.changing(auth.KeyWrite, subjectIn(d.eventNamespace(), e.Name)), func(res core.Result) {
+	r.propose(d.keepEvent(value), false, r.changing(auth.KeyWrite, audit.In(d.eventNamespace(), e.Name)), func(res core.Result) {
 		if res.Err != nil {
 			r.failFor(res.Err)
 			return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/incumbent-dev/incumbent"
 	"github.com/incumbent-dev/incumbent/admit"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/kv"
@@ -232,7 +233,7 @@ func (r *request) writeKey(c *kv.Command, then func(core.Result)) {
 		return
 	}
 	told := func(res *core.Result) {
-		r.settled(&change{action: auth.KeyWrite, subject: subjectIn(c.Key.Namespace, c.Key.Name), session: c.Session}, res, changesKey(res))
+		r.settled(&change{action: auth.KeyWrite, subject: audit.In(c.Key.Namespace, c.Key.Name), session: c.Session}, res, kv.Changed(res))
 	}
 	r.execute(func(call engine.Call, done func(core.Result)) { r.door.writes.Key(call, c, true, done) }, told, then)
 }

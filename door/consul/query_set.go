@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/prepared"
@@ -147,7 +148,7 @@ func (r *request) tryQuery(c *prepared.Change, then func()) {
 		return
 	}
 	q := cmp.Or(c.Will, c.Was.Definition())
-	of := change{action: auth.KeyWrite, subject: subjectIn(prepared.Namespace(d.namespace), cmp.Or(q.Name, q.ID))}
+	of := change{action: auth.KeyWrite, subject: audit.In(prepared.Namespace(d.namespace), cmp.Or(q.Name, q.ID))}
 	told := func(res *core.Result) { r.settled(&of, res, res.Txn != nil && res.Txn.Unmet == 0) }
 	r.propose(t, c.Will == nil, told, func(res core.Result) {
 		switch kind := incumbent.KindOf(errOf(res)); {

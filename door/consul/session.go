@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/core/catalog"
@@ -126,7 +127,7 @@ func sessionCreate(d *Door, r *request) {
 		return
 	}
 	r.onNode(s.Node, func() {
-		r.propose(c, false, r.changing(auth.SessionOpen, sessionSubject(s.ID)), func(res core.Result) {
+		r.propose(c, false, r.changing(auth.SessionOpen, audit.Session(s.ID)), func(res core.Result) {
 			if res.Err != nil {
 				r.sessionRefused(res)
 				return
@@ -265,7 +266,7 @@ func sessionDestroy(d *Door, r *request) {
 			return
 		}
 		c := core.CloseSessionCommand{ID: id, Others: !s.UsableBy(r.who.principal.String())}
-		closed := change{action: auth.SessionClose, subject: sessionSubject(id), session: id}
+		closed := change{action: auth.SessionClose, subject: audit.Session(id), session: id}
 		r.outcome(func(done func(core.Result)) {
 			d.engine.Leases().CloseSession(lease.Call{Origin: r.origin(), Judged: r.who.judged, Deadline: r.deadline()}, c, done)
 		}, func(res *core.Result) { r.settled(&closed, res, true) }, func(res core.Result) {

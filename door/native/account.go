@@ -54,7 +54,7 @@ func (d *Door) denied(who *caller, a auth.Action, subject string, err error) err
 // deniedUse is denied for what is done with a session.
 func (d *Door) deniedUse(who *caller, a auth.Action, id incumbent.SessionID, err error) error {
 	if incumbent.KindOf(err) == incumbent.Denied {
-		d.note(who, audit.Record{Action: a.String(), Subject: sessionSubject(id), Outcome: audit.Denied, Reason: d.reasonFor(who, id)})
+		d.note(who, audit.Record{Action: a.String(), Subject: audit.Session(id), Outcome: audit.Denied, Reason: d.reasonFor(who, id)})
 	}
 	return err
 }
@@ -109,16 +109,7 @@ func (o *operation) changed(r *core.Result) bool {
 
 // changes reports whether a command of a family that has succeeded has done something.
 func changes(r *core.Result) bool {
-	if r.Idle {
-		return false
-	}
-	switch of := r.Record.(type) {
-	case *kv.Entry:
-		return of == nil || of.Modified == r.Index
-	case int: // deleted
-		return of > 0
-	}
-	return true
+	return !r.Idle && kv.Changed(r)
 }
 
 func (d *Door) noteOp(who *caller, o *operation, r audit.Record) {
@@ -139,7 +130,7 @@ func (o *operation) subject() string {
 	case o.name != incumbent.Name{}:
 		return o.name.String()
 	case !o.session.IsZero():
-		return sessionSubject(o.session)
+		return audit.Session(o.session)
 	case o.token != 0:
 		return "token " + o.token.String()
 	}
@@ -148,10 +139,8 @@ func (o *operation) subject() string {
 
 // subjectIn is what records call a name of a namespace: of a key, a node, a database.
 func subjectIn(namespace, name string) string {
-	return cmp.Or(namespace, incumbent.DefaultNamespace) + ":" + name
+	return audit.In(cmp.Or(namespace, incumbent.DefaultNamespace), name)
 }
-
-func sessionSubject(id incumbent.SessionID) string { return "session " + id.String() }
 
 func holderDetail(holder string) string {
 	if holder == "" {
@@ -347,7 +336,7 @@ func subjectOf(in any) string {
 		return m.GetPolicy().GetName()
 	}
 	if id := sessionIn(in); !id.IsZero() {
-		return sessionSubject(id)
+		return audit.Session(id)
 	}
 	return ""
 }

@@ -322,12 +322,12 @@ func TestARowOfZeroes(t *testing.T) {
 	}
 }
 
-// What is loaded is seen at once and whole, with its uuids, or not at all.
-func TestLoadTables(t *testing.T) {
-	m := newMember(t)
-	load := func(r *pb.LoadRequest) (*pb.LoadResponse, error) {
+// beginLoad begins a load of Pets, and returns what takes its steps.
+func (m *member) beginLoad() (load func(*pb.LoadRequest) (*pb.LoadResponse, error), begun *pb.LoadResponse) {
+	m.tb.Helper()
+	load = func(r *pb.LoadRequest) (*pb.LoadResponse, error) {
 		r.Database = "Pets"
-		res, err := m.tables().Load(t.Context(), connect.NewRequest(r))
+		res, err := m.tables().Load(m.tb.Context(), connect.NewRequest(r))
 		if err != nil {
 			return nil, err
 		}
@@ -335,8 +335,15 @@ func TestLoadTables(t *testing.T) {
 	}
 	begun, err := load(&pb.LoadRequest{Step: &pb.LoadRequest_Begin{Begin: &pb.LoadBegin{Schema: petsSchema}}})
 	if err != nil {
-		t.Fatal(err)
+		m.tb.Fatal(err)
 	}
+	return load, begun
+}
+
+// What is loaded is seen at once and whole, with its uuids, or not at all.
+func TestLoadTables(t *testing.T) {
+	m := newMember(t)
+	load, begun := m.beginLoad()
 	rows := func(text string) (*pb.LoadResponse, error) {
 		return load(&pb.LoadRequest{Load: begun.Index, Step: &pb.LoadRequest_Rows{Rows: text}})
 	}
@@ -374,18 +381,7 @@ func TestLoadTables(t *testing.T) {
 // is not looked at, and no more is kept of them.
 func TestG39_RowsOfALoadAreBoundedWhileTheyAreParsed(t *testing.T) {
 	m := newMember(t)
-	load := func(r *pb.LoadRequest) (*pb.LoadResponse, error) {
-		r.Database = "Pets"
-		res, err := m.tables().Load(t.Context(), connect.NewRequest(r))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg, nil
-	}
-	begun, err := load(&pb.LoadRequest{Step: &pb.LoadRequest_Begin{Begin: &pb.LoadBegin{Schema: petsSchema}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	load, begun := m.beginLoad()
 	for n, want := range map[int]incumbent.Kind{10: incumbent.Invalid, table.MaxLoadRows + 1: incumbent.TooLarge} {
 		var text strings.Builder
 		for i := range n {
@@ -399,7 +395,8 @@ func TestG39_RowsOfALoadAreBoundedWhileTheyAreParsed(t *testing.T) {
 
 	var list loadRows
 	wide := &table.Row{Columns: make([]ovs.Datum, ovs.MaxColumns)}
-	for err = error(nil); err == nil && len(list.rows) <= parts.MaxBytes/ovs.MaxColumns; {
+	var err error
+	for err == nil && len(list.rows) <= parts.MaxBytes/ovs.MaxColumns {
 		err = list.add(0, wide)
 	}
 	if incumbent.KindOf(err) != incumbent.TooLarge {

@@ -78,12 +78,10 @@ func (w *caller) denied(a auth.Action, r auth.Resource) {
 // subjectOf is what records call a database, or the lease that is a lock.
 func subjectOf(n incumbent.Name) string {
 	if n.Model == "" {
-		return n.Namespace + ":" + n.Lease
+		return audit.In(n.Namespace, n.Lease)
 	}
 	return n.String()
 }
-
-func sessionSubject(id incumbent.SessionID) string { return "session " + id.String() }
 
 // named is a name in the door's namespace, for policies.
 func (d *Door) named(name string) auth.Resource {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 
 	"github.com/incumbent-dev/incumbent"
+	"github.com/incumbent-dev/incumbent/audit"
 	"github.com/incumbent-dev/incumbent/auth"
 	"github.com/incumbent-dev/incumbent/core"
 	"github.com/incumbent-dev/incumbent/lease"
@@ -35,7 +36,7 @@ func (c *conn) openSession() {
 	cmd := core.OpenSessionCommand{ID: s.session, TTL: lockTTL}
 	d.engine.Leases().OpenSession(lease.Call{Origin: c.who.origin()}, cmd, func(r core.Result) {
 		place.Leave()
-		d.settled(c.who, auth.SessionOpen, sessionSubject(cmd.ID), "", &r, true)
+		d.settled(c.who, auth.SessionOpen, audit.Session(cmd.ID), "", &r, true)
 		c.do(func() { c.opened(r) })
 	})
 }
@@ -91,7 +92,7 @@ func (c *conn) endLocks() {
 func (d *Door) closeSession(id incumbent.SessionID, who *caller, tries int) {
 	cmd := core.CloseSessionCommand{ID: id, Reason: "the connection was closed"}
 	d.engine.Leases().CloseSession(lease.Call{Origin: who.origin()}, cmd, func(r core.Result) {
-		d.settled(who, auth.SessionClose, sessionSubject(id), cmd.Reason, &r, true)
+		d.settled(who, auth.SessionClose, audit.Session(id), cmd.Reason, &r, true)
 		if r.Err != nil && comesLater(r.Err.Kind) && tries < maxCloses {
 			d.putOffAfter(r.Err, func() { d.closeSession(id, who, tries+1) })
 		}
